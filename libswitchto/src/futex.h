@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The futex(2) operations that the library issues, all on private futexes.
+ * Each returns 0 or the error number. errno may change.
+ */
+#ifndef SWITCHTO_FUTEX_H
+#define SWITCHTO_FUTEX_H
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/*
+ * kernel/patches/: wake one waiter on uaddr2, then wait on uaddr. Not 13, which
+ * the series of 2020 used: that became FUTEX_LOCK_PI2 in Linux 5.14. For the
+ * same reason not whatever a header calls FUTEX_SWAP.
+ */
+#define SWITCHTO_FUTEX_SWAP 14
+
+typedef _Atomic uint32_t futex_word;
+
+/*
+ * On 32-bit machines SYS_futex takes a 32-bit time, whatever time_t is, and
+ * SYS_futex_time64 is there from Linux 5.1 on only.
+ */
+static inline long futex_number(const struct timespec *timeout)
+{
+#if defined(SYS_futex_time64)
+	if (timeout && sizeof(timeout->tv_sec) > sizeof(long))
+		return SYS_futex_time64;
+#endif
+	(void)timeout;
+	return SYS_futex;
+}
+
+/*
+ * futex(2) itself. With syscall() of the C library BM_SwitchTo is 3209 insn, so
+ * 3193 (bench/, -icount, FUTEX_SWAP itself being 3149).
+ */
+static inline int futex_call(futex_word *word, int op, uint32_t val,
+			     const struct timespec *timeout, futex_word *word2, uint32_t val3)
+{
+#if defined(__x86_64__) && defined(__LP64__)
+	register const struct timespec *arg4 __asm__("r10") = timeout;
+	register futex_word *arg5 __asm__("r8") = word2;
+	register uint32_t arg6 __asm__("r9") = val3;
+	long ret;
+
+	__asm__ volatile("syscall"
+			 : "=a"(ret)
+			 : "0"(futex_number(timeout)), "D"(word), "S"(op), "d"(val), "r"(arg4),
+			   "r"(arg5), "r"(arg6)
+			 : "rcx", "r11", "memory");
+	return ret < 0 ? (int)-ret : 0;
+#else
+	return syscall(futex_number(timeout), word, op, val, timeout, word2, val3) < 0 ? errno : 0;
+#endif
+}
+
+/* Wakes at most one. That nobody waited is no error. */
+static inline int futex_wake(futex_word *word)
+{
+	return futex_call(word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* Sleeps while *word is @val, until @deadline on CLOCK_MONOTONIC if not NULL. */
+static inline int futex_wait(futex_word *word, uint32_t val, const struct timespec *deadline)
+{
+	/* FUTEX_WAIT is some instructions cheaper but its timeout is relative. */
+	if (!deadline)
+		return futex_call(word, FUTEX_WAIT_PRIVATE, val, NULL, NULL, 0);
+
+	return futex_call(word, FUTEX_WAIT_BITSET_PRIVATE, val, deadline, NULL,
+			  FUTEX_BITSET_MATCH_ANY);
+}
+
+/*
+ * Wakes at most one on @wake, then sleeps while *word is @val, for as long as
+ * @timeout says, relative. Whoever was on @wake has been woken if the answer is
+ * 0, EAGAIN, EINTR or ETIMEDOUT.
+ */
+static inline int futex_swap(futex_word *word, uint32_t val, const struct timespec *timeout,
+			     futex_word *wake)
+{
+	return futex_call(word, SWITCHTO_FUTEX_SWAP | FUTEX_PRIVATE_FLAG, val, timeout, wake, 0);
+}
+
+#endif /* SWITCHTO_FUTEX_H */

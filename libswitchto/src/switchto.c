@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The hot path: resume, wait, switch. See thread.h for the word they work on.
+ *
+ * A switch is three steps, in this order:
+ *
+ *  1. give the target its resume. First, because it can fail (no such thread),
+ *     and then nothing must have happened;
+ *  2. RUNNING -> WAITING in one's own word. Fails if a resume is kept: that is
+ *     taken, and the target, if it waits, is woken all the same;
+ *  3. wake the target and sleep on one's own word while it is WAITING, in one
+ *     system call where the kernel has it. A resume that comes between 2 and 3
+ *     changes the word, so the kernel refuses to sleep (EAGAIN).
+ *
+ * Two threads that switch to each other at the same time: each gives (1) before
+ * it looks at its own word (2). If both have given before either looks, both
+ * find a resume; else the later one's give meets a word that is WAITING and its
+ * wake-up in 3 ends that wait. Neither sleeps for ever.
+ */
+#define _GNU_SOURCE
+#include "switchto/switchto.h"
+
+#include "backend.h"
+#include "thread.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+#define NSEC_PER_SEC 1000000000L
+
+static inline pid_t fail(int error)
+{
+	errno = error;
+	return -1;
+}
+
+static inline uint32_t state_of(const struct thread *thread)
+{
+	return atomic_load_explicit(&thread->word, memory_order_relaxed) & WORD_STATE;
+}
+
+/*
+ * Is the calling thread known? One's own word is UNKNOWN in the child of a fork
+ * that ran no handlers, as _Fork() or clone(2): the thread is another one there.
+ */
+static inline bool is_known_as(const struct thread *me)
+{
+	atomic_signal_fence(memory_order_acquire);
+	return likely(me) && likely(state_of(me) != UNKNOWN);
+}
+
+static inline bool is_known(void)
+{
+	return is_known_as(switchto_this.thread);
+}
+
+static inline bool known(void)
+{
+	return is_known() || switchto_thread_begin() == 0;
+}
+
+/* Takes the resume that is in one's own word, which is @running after it. */
+static inline pid_t take_running(struct thread *me, uint32_t running)
+{
+	uint32_t word = atomic_exchange_explicit(&me->word, running, memory_order_acq_rel);
+
+	return (pid_t)(word & WORD_TID);
+}
+
+static inline pid_t take(struct thread *me)
+{
+	return take_running(me, switchto_this.running);
+}
+
+/*
+ * @running, one's own, -> WAITING; false if a resume is kept. A word that is WAITING
+ * already is that of a wait which a handler left with siglongjmp().
+ */
+static inline bool begin_wait(struct thread *me, uint32_t running)
+{
+	uint32_t waiting = running ^ (RUNNING ^ WAITING);
+
+	if (likely(atomic_compare_exchange_strong_explicit(&me->word, &running, waiting,
+							   memory_order_acq_rel,
+							   memory_order_relaxed)))
+		return true;
+	return running == waiting;
+}
+
+/* WAITING -> RUNNING; false if a resume has come: it wins over the error. */
+static bool give_up(struct thread *me, uint32_t waiting)
+{
+	return atomic_compare_exchange_strong_explicit(&me->word, &waiting, switchto_this.running,
+						       memory_order_acq_rel, memory_order_relaxed);
+}
+
+static _Noreturn void broken(const char *what, int error)
+{
+	fprintf(stderr, "libswitchto: %s: unexpected error %d (%s), giving up\n", what, error,
+		strerror(error));
+	abort();
+}
+
+/*
+ * Sleeps on until there is a resume. @error is how the sleep before ended, and
+ * a sleep can end like this:
+ *
+ *	0		woken: by the resume that is now in the word, or by a
+ *			stray wake-up (a late FUTEX_WAKE of a resume that was
+ *			taken already): then sleep again
+ *	EAGAIN		the word was no longer WAITING: there is a resume, or
+ *			this is a child that a handler forked
+ *	ETIMEDOUT	} give up, unless a resume came in that instant: then
+ *	EINTR		} return it, not the error
+ */
+static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct timespec *deadline,
+			 int error)
+{
+	for (;;) {
+		switch (state_of(me)) {
+		case RESUMED:
+			return take(me);
+		case UNKNOWN:
+			return fail(EINTR);
+		}
+
+		switch (error) {
+		case 0:
+		case EAGAIN:
+			break;
+		case ETIMEDOUT:
+		case EINTR:
+			if (give_up(me, waiting))
+				return fail(error);
+			continue;
+		default:
+			broken("FUTEX_WAIT", error);
+		}
+
+		error = futex_wait(&me->word, waiting, deadline);
+	}
+}
+
+static inline pid_t wait_until(const struct timespec *deadline)
+{
+	uint32_t waiting = switchto_this.running ^ (RUNNING ^ WAITING);
+	struct thread *me = switchto_this.thread;
+	int error;
+
+	if (!begin_wait(me, switchto_this.running))
+		return take(me);
+
+	error = futex_wait(&me->word, waiting, deadline);
+	if (likely(state_of(me) == RESUMED))
+		return take(me);
+	return sleep_again(me, waiting, deadline, error);
+}
+
+/* How long it is to @deadline, 0 if it has passed: FUTEX_SWAP's is relative. */
+static void time_left(const struct timespec *deadline, struct timespec *left)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	left->tv_sec = deadline->tv_sec - now.tv_sec;
+	left->tv_nsec = deadline->tv_nsec - now.tv_nsec;
+	if (left->tv_nsec < 0) {
+		left->tv_nsec += NSEC_PER_SEC;
+		left->tv_sec--;
+	}
+	if (left->tv_sec < 0)
+		*left = (struct timespec){ 0 };
+}
+
+/* Whether FUTEX_SWAP that returned @error has woken the target and waited, if need be. */
+static inline bool swap_woke(int error)
+{
+	switch (error) {
+	case 0:
+	case EAGAIN:
+	case EINTR:
+	case ETIMEDOUT:
+		return true;
+	}
+	/*
+	 * The operation was there when it was probed for and is not now: the
+	 * process was moved to another kernel, or a filter was put in front of
+	 * it. The target has not been woken.
+	 */
+	return false;
+}
+
+/* Step 3 of a switch. What futex_wait() on one's own word would return. */
+static inline int wake_and_wait(struct thread *target, struct thread *me, uint32_t waiting,
+				const struct timespec *deadline)
+{
+	if (likely(switchto_is_swap)) {
+		struct timespec left;
+		int error;
+
+		if (unlikely(deadline))
+			time_left(deadline, &left);
+		error = futex_swap(&me->word, waiting, deadline ? &left : NULL, &target->word);
+		if (likely(swap_woke(error)))
+			return error;
+	}
+
+	futex_wake(&target->word);
+	return futex_wait(&me->word, waiting, deadline);
+}
+
+static inline bool tid_in_range(pid_t tid)
+{
+	return tid > 0 && tid < TID_LIMIT;
+}
+
+/* 0 or an error number. *@target is set if it waits and needs a wake-up. */
+static inline int give(pid_t tid, pid_t by, struct thread **target)
+{
+	struct thread *thread;
+	uint32_t seen;
+
+	*target = NULL;
+	if (unlikely(!tid_in_range(tid)))
+		return tid > 0 ? ESRCH : EINVAL;
+
+	thread = thread_of(tid);
+	seen = thread ? atomic_load_explicit(&thread->word, memory_order_relaxed) : UNKNOWN;
+	if (unlikely((seen & WORD_STATE) == UNKNOWN))
+		return switchto_thread_resume_unknown(tid, by);
+	if (unlikely(!thread_give(thread, &seen, by)))
+		return ESRCH;
+
+	if (likely((seen & WORD_STATE) == WAITING))
+		*target = thread;
+	return 0;
+}
+
+/* Step 2 found a resume: the target is woken all the same, if it waits. */
+static __attribute__((noinline, cold)) pid_t switch_resumed(struct thread *me,
+							    struct thread *target)
+{
+	if (target)
+		futex_wake(&target->word);
+	return take(me);
+}
+
+static inline pid_t switch_until(pid_t tid, const struct timespec *deadline)
+{
+	uint32_t waiting = switchto_this.running ^ (RUNNING ^ WAITING);
+	struct thread *me = switchto_this.thread, *target;
+	int error;
+
+	error = give(tid, switchto_this.tid, &target);
+	if (unlikely(error))
+		return fail(error);
+
+	if (!begin_wait(me, switchto_this.running))
+		return switch_resumed(me, target);
+
+	if (likely(target))
+		error = wake_and_wait(target, me, waiting, deadline);
+	else
+		error = futex_wait(&me->word, waiting, deadline);
+
+	if (likely(state_of(me) == RESUMED))
+		return take(me);
+	return sleep_again(me, waiting, deadline, error);
+}
+
+static bool valid_time(const struct timespec *time)
+{
+	return time->tv_sec >= 0 && time->tv_nsec >= 0 && time->tv_nsec < NSEC_PER_SEC;
+}
+
+/*
+ * From now until @timeout has passed. A time too far away for a timespec is as
+ * good as never: *@deadline becomes NULL.
+ */
+static void deadline_after(const struct timespec *timeout, struct timespec *store,
+			   const struct timespec **deadline)
+{
+	clock_gettime(CLOCK_MONOTONIC, store);
+	store->tv_nsec += timeout->tv_nsec;
+	if (store->tv_nsec >= NSEC_PER_SEC) {
+		store->tv_nsec -= NSEC_PER_SEC;
+		store->tv_sec++;
+	}
+	*deadline = store;
+	if (__builtin_add_overflow(store->tv_sec, timeout->tv_sec, &store->tv_sec))
+		*deadline = NULL;
+}
+
+pid_t switchto_self(void)
+{
+	return known() ? switchto_this.tid : -1;
+}
+
+pid_t switchto_wait(const struct timespec *timeout)
+{
+	struct timespec store;
+	const struct timespec *deadline = NULL;
+
+	if (unlikely(!known()))
+		return -1;
+
+	if (timeout) {
+		if (!valid_time(timeout))
+			return fail(EINVAL);
+		deadline_after(timeout, &store, &deadline);
+	}
+
+	return wait_until(deadline);
+}
+
+pid_t switchto_wait_until(const struct timespec *deadline)
+{
+	if (unlikely(!known()))
+		return -1;
+
+	if (deadline && !valid_time(deadline))
+		return fail(EINVAL);
+
+	return wait_until(deadline);
+}
+
+int switchto_resume(pid_t tid)
+{
+	pid_t by = is_known() ? switchto_this.tid : (pid_t)syscall(SYS_gettid);
+	int saved = errno;
+	struct thread *target;
+	int error;
+
+	error = give(tid, by, &target);
+	if (unlikely(error))
+		return fail(error);
+
+	if (target)
+		futex_wake(&target->word);
+	errno = saved;
+	return 0;
+}
+
+/* The whole of it, for a switch that is not the common case. */
+static __attribute__((noinline, cold)) pid_t switch_slow(pid_t tid)
+{
+	if (unlikely(!known()))
+		return -1;
+
+	return switch_until(tid, NULL);
+}
+
+/* What is left to do after FUTEX_SWAP returned @error, if not: woken by a resume. */
+static __attribute__((noinline, cold)) pid_t switch_sleep_again(struct thread *me,
+								uint32_t waiting, int error,
+								struct thread *target)
+{
+	if (!swap_woke(error)) {
+		futex_wake(&target->word);
+		error = futex_wait(&me->word, waiting, NULL);
+	}
+	return sleep_again(me, waiting, NULL, error);
+}
+
+/*
+ * The common case of switch_until() from beginning to end: both threads are
+ * known, the target waits, nobody has resumed the caller, the kernel has
+ * FUTEX_SWAP. Whatever is different is a call in tail position of which nothing
+ * comes back, so nothing has to be kept on the stack for it.
+ */
+pid_t switchto_switch(pid_t tid)
+{
+	struct thread *me = switchto_this.swap, *target;
+	uint32_t seen, waiting;
+	int error;
+
+	/* 0 is in range here: no thread has that word. */
+	if (unlikely(!is_known_as(me)) || unlikely((uint32_t)tid >= TID_LIMIT))
+		return switch_slow(tid);
+
+	target = thread_of(tid);
+	if (unlikely(!target))
+		return switch_slow(tid);
+
+	/* Step 1, of which nothing is done if it fails. */
+	seen = atomic_load_explicit(&target->word, memory_order_relaxed);
+	if (unlikely((seen & WORD_STATE) != WAITING) ||
+	    unlikely(!atomic_compare_exchange_strong_explicit(
+		    &target->word, &seen,
+		    seen | (WAITING ^ RESUMED) | (uint32_t)switchto_this.tid,
+		    memory_order_acq_rel, memory_order_relaxed)))
+		return switch_slow(tid);
+
+	/* Step 2 */
+	waiting = switchto_this.running ^ (RUNNING ^ WAITING);
+	if (unlikely(!begin_wait(me, waiting ^ (RUNNING ^ WAITING))))
+		return switch_resumed(me, target);
+
+	/* Step 3 */
+	error = futex_swap(&me->word, waiting, NULL, &target->word);
+	/*
+	 * So that the compiler computes RUNNING from it anew instead of saving
+	 * two registers to keep both: 5 of 1090 insn.
+	 */
+	__asm__("" : "+r"(waiting));
+	if (unlikely(error) || unlikely(state_of(me) != RESUMED))
+		return switch_sleep_again(me, waiting, error, target);
+	return take_running(me, waiting ^ (RUNNING ^ WAITING));
+}
+
+pid_t switchto_switch_timed(pid_t tid, const struct timespec *timeout)
+{
+	struct timespec store;
+	const struct timespec *deadline = NULL;
+
+	if (unlikely(!known()))
+		return -1;
+
+	if (timeout) {
+		if (!valid_time(timeout))
+			return fail(EINVAL);
+		deadline_after(timeout, &store, &deadline);
+	}
+
+	return switch_until(tid, deadline);
+}
+
+pid_t switchto_switch_until(pid_t tid, const struct timespec *deadline)
+{
+	if (unlikely(!known()))
+		return -1;
+
+	if (deadline && !valid_time(deadline))
+		return fail(EINVAL);
+
+	return switch_until(tid, deadline);
+}
+
+const char *switchto_backend(void)
+{
+	if (!known())
+		return NULL;
+
+	return switchto_is_swap ? "swap" : "wake-wait";
+}

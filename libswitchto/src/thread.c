@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT
+/*
+ * How a thread becomes known, how it ends, and what is done with a resume for
+ * one that is alive but not known yet. Nothing here is on the hot path.
+ */
+#define _GNU_SOURCE
+#include "thread.h"
+
+#include "backend.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+_Thread_local struct this_thread switchto_this __attribute__((tls_model("initial-exec")));
+_Atomic(struct thread *) switchto_threads[TID_LIMIT / LEAF_THREADS];
+
+static pthread_once_t chosen = PTHREAD_ONCE_INIT;
+static int choice_error;
+static pthread_key_t thread_key;
+
+/* thread_key's destructor: runs in the thread that ends. */
+static void thread_end(void *arg)
+{
+	struct thread *thread = arg;
+	uint32_t generation = switchto_this.running & WORD_GENERATION;
+
+	switchto_this.thread = switchto_this.swap = NULL;
+	/*
+	 * A resume that is kept goes with the thread. In this order: who finds
+	 * the word known has no need of the other, and who finds it UNKNOWN
+	 * must not find the other closed.
+	 */
+	atomic_store(&thread->early, EARLY_NONE);
+	atomic_exchange_explicit(&thread->word, UNKNOWN | generation, memory_order_acq_rel);
+}
+
+/* The child's only thread has a TID of its own, and the table is wiped. */
+static void forked(void)
+{
+	switchto_this.thread = switchto_this.swap = NULL;
+	pthread_setspecific(thread_key, NULL);
+}
+
+static void choose(void)
+{
+	choice_error = switchto_choose_backend();
+	if (!choice_error)
+		choice_error = pthread_key_create(&thread_key, thread_end);
+	if (!choice_error)
+		choice_error = pthread_atfork(NULL, NULL, forked);
+}
+
+/*
+ * thread_of(), with the leaf mapped if need be. 0, ENOMEM, or ENOSYS where the
+ * kernel can't wipe on fork: threads of the parent would live on in the child.
+ */
+static int thread_at(pid_t tid, struct thread **thread)
+{
+	size_t size = LEAF_THREADS * sizeof(struct thread);
+	struct thread *leaf, *other = NULL;
+
+	*thread = thread_of(tid);
+	if (*thread)
+		return 0;
+
+	leaf = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (leaf == MAP_FAILED)
+		return ENOMEM;
+	if (madvise(leaf, size, MADV_WIPEONFORK)) {
+		int error = errno == EINVAL ? ENOSYS : ENOMEM;
+
+		munmap(leaf, size);
+		return error;
+	}
+
+	if (!atomic_compare_exchange_strong(&switchto_threads[tid >> LEAF_BITS], &other, leaf))
+		munmap(leaf, size);
+
+	*thread = thread_of(tid);
+	return 0;
+}
+
+/* What /proc tells of a thread of this process. */
+struct task_stat {
+	unsigned long flags;
+	unsigned long long start_time; /* in clock ticks since boot */
+};
+
+/*
+ * 0 or an error number. System calls and not their wrappers: open(), read() and
+ * close() are cancellation points, and the calls of the library are not.
+ */
+static int read_task_stat(pid_t tid, struct task_stat *stat)
+{
+	/* Field 2 is the name in parentheses, which may hold any character. */
+	enum { FLAGS = 9, START_TIME = 22 };
+	char path[sizeof("/proc/self/task/4194303/stat")], text[1024] = "", *at;
+	long length;
+	int fd, field;
+
+	/* No snprintf() here: the signal may have interrupted one. */
+	at = stpcpy(path, "/proc/self/task/");
+	for (pid_t unit = 1000000; unit; unit /= 10)
+		if (tid >= unit)
+			*at++ = (char)('0' + tid / unit % 10);
+	strcpy(at, "/stat");
+
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno;
+	length = syscall(SYS_read, fd, text, sizeof(text) - 1);
+	syscall(SYS_close, fd);
+	if (length <= 0)
+		return ESRCH;
+	text[length] = '\0';
+
+	at = strrchr(text, ')');
+	for (field = 2; at && field < FLAGS; field++)
+		at = strchr(at + 1, ' ');
+	if (!at)
+		return ESRCH;
+	stat->flags = strtoul(at, NULL, 10);
+	for (; at && field < START_TIME; field++)
+		at = strchr(at + 1, ' ');
+	if (!at)
+		return ESRCH;
+	stat->start_time = strtoull(at, NULL, 10);
+	return 0;
+}
+
+/*
+ * Is @tid a live thread of this process? One that has been joined is not, even
+ * though tgkill(2) finds it for a moment longer: pthread_join() returns when
+ * the kernel clears the thread's TID in user space, well before the task is
+ * unhashed, but after PF_EXITING is set. Without /proc that moment is missed.
+ */
+static bool thread_lives(pid_t tid)
+{
+	const unsigned long pf_exiting = 0x4; /* include/linux/sched.h, Linux 6.12 */
+	struct task_stat stat;
+
+	if (!read_task_stat(tid, &stat))
+		return !(stat.flags & pf_exiting);
+
+	/* Asked after /proc, not before: it may have gone in between. */
+	return syscall(SYS_tgkill, getpid(), tid, 0) == 0;
+}
+
+static bool out_of_resources(int error)
+{
+	return error == EMFILE || error == ENFILE || error == ENOMEM;
+}
+
+/*
+ * A number that tells the thread which now has @tid from the ones that had it
+ * before and will have it after. From Linux 6.9 on the inode number of its
+ * pidfd, never given twice; before that its start time, in ticks of 10 ms.
+ *
+ * 0, or an error number: ENOMEM if there is no descriptor to ask with, and not
+ * the next best number then, for whoever compares it later would have the best
+ * one; ESRCH; ENOSYS on an older kernel without /proc.
+ */
+static int thread_identity(pid_t tid, uint64_t *identity)
+{
+	struct task_stat task;
+	int error;
+#if defined(SYS_pidfd_open)
+	const unsigned int pidfd_thread = O_EXCL; /* PIDFD_THREAD of linux/pidfd.h */
+	int fd = (int)syscall(SYS_pidfd_open, tid, pidfd_thread);
+
+	if (fd >= 0) {
+		struct stat stat;
+
+		error = fstat(fd, &stat) ? errno : 0;
+		syscall(SYS_close, fd);
+		if (!error) {
+			*identity = stat.st_ino;
+			return 0;
+		}
+	} else if (errno == ESRCH) {
+		return ESRCH;
+	} else if (out_of_resources(errno)) {
+		return ENOMEM;
+	}
+#endif
+	error = read_task_stat(tid, &task);
+	if (error)
+		return out_of_resources(error) ? ENOMEM : error == ESRCH ? ESRCH : ENOSYS;
+
+	*identity = task.start_time;
+	return 0;
+}
+
+/* What is kept in thread.early of a resume of @tid by @by. 0 or as above. */
+static int early_resume(pid_t tid, pid_t by, uint64_t *early)
+{
+	uint64_t identity;
+	int error = thread_identity(tid, &identity);
+
+	if (!error)
+		*early = identity << TID_BITS | (uint32_t)by;
+	return error;
+}
+
+static bool is_resume(uint64_t early)
+{
+	return early != EARLY_NONE && early != EARLY_CLOSED;
+}
+
+static bool same_thread(uint64_t early, uint64_t other)
+{
+	return early >> TID_BITS == other >> TID_BITS;
+}
+
+int switchto_thread_begin(void)
+{
+	uint64_t early, mine = 0;
+	struct thread *thread;
+	uint32_t running;
+	pid_t tid;
+	int error;
+
+	pthread_once(&chosen, choose);
+	tid = (pid_t)syscall(SYS_gettid);
+	error = choice_error;
+	if (!error)
+		error = thread_at(tid, &thread);
+	/* Asked while it is not too late to fail. */
+	if (!error && is_resume(atomic_load(&thread->early)))
+		error = early_resume(tid, 0, &mine);
+	if (!error)
+		error = pthread_setspecific(thread_key, thread);
+	if (error) {
+		errno = error;
+		return -1;
+	}
+
+	running = RUNNING | ((atomic_load_explicit(&thread->word, memory_order_relaxed) +
+			      WORD_GENERATION_ONE) & WORD_GENERATION);
+	switchto_this.tid = tid;
+	switchto_this.running = running;
+	/* A handler that finds the thread set uses the others. */
+	atomic_signal_fence(memory_order_release);
+	switchto_this.thread = thread;
+	switchto_this.swap = switchto_is_swap ? thread : NULL;
+
+	/* From the first of these on a resume goes to the word. */
+	atomic_exchange(&thread->word, running);
+	early = atomic_exchange(&thread->early, EARLY_CLOSED);
+	if (!is_resume(early))
+		return 0;
+
+	/*
+	 * One that came since we asked is compared as well, if that can be
+	 * done. If not it is ours: who gave it found this thread alive. One for
+	 * a thread that had this TID and never called is dropped. If there is a
+	 * resume in the word by now, this one came before it and is one with it.
+	 */
+	if (!mine && early_resume(tid, 0, &mine))
+		mine = early;
+	if (same_thread(early, mine))
+		atomic_compare_exchange_strong(&thread->word, &running,
+					       RESUMED | (running & WORD_GENERATION) |
+						       (uint32_t)(early & WORD_TID));
+
+	return 0;
+}
+
+int switchto_thread_resume_unknown(pid_t tid, pid_t by)
+{
+	uint64_t early, other, now;
+	struct thread *thread;
+	uint32_t seen;
+	int error;
+
+	if (!thread_lives(tid))
+		return ESRCH;
+
+	error = early_resume(tid, by, &early);
+	if (!error)
+		error = thread_at(tid, &thread);
+	if (error)
+		return error;
+
+	/*
+	 * Leave it for the thread to find, in the place of what is there: an
+	 * earlier resume of the same thread, which becomes one with this, or
+	 * one for a thread that is gone. If it is the other way round, and @tid
+	 * got a new owner since we asked, what is there must stay.
+	 */
+	other = atomic_load(&thread->early);
+	while (other != EARLY_CLOSED) {
+		if (is_resume(other) && !same_thread(other, early)) {
+			error = early_resume(tid, by, &now);
+			if (error || now != early)
+				return error ? error : ESRCH;
+		}
+		if (atomic_compare_exchange_weak(&thread->early, &other, early))
+			return 0;
+	}
+
+	/*
+	 * It has become known meanwhile. Its word before its identity: then the
+	 * word is that of the thread we mean, or of none.
+	 */
+	seen = atomic_load(&thread->word);
+	error = early_resume(tid, by, &now);
+	if (error || now != early)
+		return error ? error : ESRCH;
+	if ((seen & WORD_STATE) == UNKNOWN || !thread_give(thread, &seen, by))
+		return ESRCH;
+	if ((seen & WORD_STATE) == WAITING)
+		futex_wake(&thread->word);
+	return 0;
+}

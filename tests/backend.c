@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT
+/*
+ * How the backend is chosen. A seccomp filter makes any kernel one without
+ * FUTEX_SWAP, so what the library does there is tested everywhere.
+ *
+ * Each case runs this program again, in the surroundings of the case, to make
+ * its first calls there.
+ */
+#include "pair.h"
+#include "seccomp.h"
+
+#include <switchto/switchto.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+/* In the program run again: the backend is @name, and does its work. */
+static int works_as(const char *name)
+{
+	struct verdict v = { 0 };
+	const char *backend = switchto_backend();
+
+	CHECK(&v, backend && strcmp(backend, name) == 0);
+	CHECK_EQ(&v, switchto_self(), gettid());
+	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
+	pair_works(&v, 100);
+
+	/* It stays what it is, whatever becomes of the environment. */
+	setenv("SWITCHTO_BACKEND", "nonsense", 1);
+	CHECK(&v, switchto_backend() == backend);
+	pair_works(&v, 10);
+	return verdict_status(&v);
+}
+
+/* In the program run again: every call but resume says @error, the first and the next. */
+static int fails_with(int error)
+{
+	struct verdict v = { 0 };
+	pid_t self = gettid();
+
+	for (int i = 0; i < 2; i++) {
+		errno = 0;
+		CHECK(&v, switchto_backend() == NULL);
+		CHECK_EQ(&v, errno, error);
+		if (atomic_load(&v.failed))
+			break;
+		CHECK_ERR(&v, switchto_self(), error);
+		CHECK_ERR(&v, switchto_wait(NULL), error);
+		CHECK_ERR(&v, switchto_wait(&no_time), error);
+		CHECK_ERR(&v, switchto_wait_until(NULL), error);
+		CHECK_ERR(&v, switchto_wait_until(&no_time), error);
+		CHECK_ERR(&v, switchto_switch(self), error);
+		CHECK_ERR(&v, switchto_switch_timed(self, &no_time), error);
+		CHECK_ERR(&v, switchto_switch_until(self, &no_time), error);
+		CHECK_EQ(&v, switchto_resume(self), 0);
+		CHECK_ERR(&v, switchto_resume(0), EINVAL);
+		CHECK_ERR(&v, switchto_resume(4194304), ESRCH);
+	}
+	return verdict_status(&v);
+}
+
+struct surroundings {
+	const char *variable; /* NULL: unset */
+	uint32_t filter;
+	const char *expected;
+};
+
+static int run_again(void *arg)
+{
+	const struct surroundings *s = arg;
+
+	if (s->variable)
+		setenv("SWITCHTO_BACKEND", s->variable, 1);
+	else
+		unsetenv("SWITCHTO_BACKEND");
+	if (s->filter)
+		filter_swap(s->filter);
+	exec_self(s->expected);
+}
+
+static void expect(const char *variable, uint32_t filter, const char *expected)
+{
+	struct surroundings s = { variable, filter, expected };
+
+	watchdog_start(expected);
+	assert_int_equal(run_child(run_again, &s), 0);
+	watchdog_stop();
+}
+
+/* What the tests found out for themselves. */
+static bool has_swap;
+
+static void unset(void **state)
+{
+	(void)state;
+	expect(NULL, 0, has_swap ? "swap" : "wake-wait");
+}
+
+static void forced_wake_wait(void **state)
+{
+	(void)state;
+	expect("wake-wait", 0, "wake-wait");
+}
+
+static void forced_swap(void **state)
+{
+	(void)state;
+	expect("swap", 0, has_swap ? "swap" : "ENOSYS");
+}
+
+static void unknown_name(void **state)
+{
+	const char *const names[] = { "", "Swap", "swap ", " swap", "wake_wait", "wake-wait,swap", "1" };
+
+	(void)state;
+	for (unsigned int i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		expect(names[i], 0, "ENOTSUP");
+}
+
+static void filter_says_enosys(void **state)
+{
+	(void)state;
+	expect(NULL, ANSWER(ENOSYS), "wake-wait");
+	expect("wake-wait", ANSWER(ENOSYS), "wake-wait");
+	expect("swap", ANSWER(ENOSYS), "ENOSYS");
+	expect("nonsense", ANSWER(ENOSYS), "ENOTSUP");
+}
+
+static void filter_says_eperm(void **state)
+{
+	(void)state;
+	expect(NULL, ANSWER(EPERM), "EPERM");
+	expect("swap", ANSWER(EPERM), "EPERM");
+	expect("wake-wait", ANSWER(EPERM), "wake-wait");
+}
+
+/* No undocumented errno: what the filter makes up does not get out. */
+static void filter_says_another(void **state)
+{
+	(void)state;
+	expect(NULL, ANSWER(EACCES), "EPERM");
+	expect("swap", ANSWER(EINVAL), "EPERM");
+	expect(NULL, ANSWER(0), "EPERM");
+}
+
+/* Forced wake-wait does not even try. */
+static void filter_kills(void **state)
+{
+	(void)state;
+	expect("wake-wait", SECCOMP_RET_KILL_PROCESS, "wake-wait");
+}
+
+/*
+ * A kernel older than Linux 6.9 has no pidfd of a thread: a thread that is not
+ * known yet is resumed all the same, and errno does not tell of the attempt.
+ */
+static void takes_when_released(struct worker *w)
+{
+	await_release(w);
+	CHECK_EQ(&w->v, switchto_wait(&no_time), w->starter);
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+static int resumes_without_pidfd(void *arg)
+{
+	struct worker w = { 0 };
+	struct verdict v = { 0 };
+	int ret;
+
+	filter_call(SYS_pidfd_open, ANSWER(*(int *)arg));
+	worker_start(&w, takes_when_released, NULL);
+	errno = 12345;
+	ret = switchto_resume(w.tid);
+	CHECK_EQ(&v, errno, 12345);
+	CHECK_EQ(&v, ret, 0);
+	worker_release(&w);
+	workers_join(&w, 1, &v);
+	CHECK_ERR(&v, switchto_resume(w.tid), ESRCH);
+	return verdict_status(&v);
+}
+
+static void no_pidfd(void **state)
+{
+	int errors[] = { ENOSYS, EINVAL, EPERM };
+
+	(void)state;
+	watchdog_start("no_pidfd");
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(run_child(resumes_without_pidfd, &errors[i]), 0);
+	watchdog_stop();
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest cases[] = {
+		cmocka_unit_test(unset),
+		cmocka_unit_test(forced_wake_wait),
+		cmocka_unit_test(forced_swap),
+		cmocka_unit_test(unknown_name),
+		cmocka_unit_test(filter_says_enosys),
+		cmocka_unit_test(filter_says_eperm),
+		cmocka_unit_test(filter_says_another),
+		cmocka_unit_test(filter_kills),
+		cmocka_unit_test(no_pidfd),
+	};
+	const struct {
+		const char *name;
+		int error;
+	} failures[] = { { "ENOTSUP", ENOTSUP }, { "ENOSYS", ENOSYS }, { "EPERM", EPERM } };
+
+	if (argc == 2) {
+		watchdog_start(argv[1]);
+		for (int i = 0; i < 3; i++)
+			if (strcmp(argv[1], failures[i].name) == 0)
+				return fails_with(failures[i].error);
+		return works_as(argv[1]);
+	}
+
+	has_swap = kernel_has_swap();
+	return cmocka_run_group_tests_name("backend", cases, NULL, NULL) ? EXIT_FAILURE :
+									   EXIT_SUCCESS;
+}

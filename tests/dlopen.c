@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The library loaded late, and given back while threads that it knows live on:
+ * they end after dlclose(). And with next to no address space. This program is
+ * not linked to the library; its path is the argument.
+ */
+#include "support.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+static const char *path;
+
+struct library {
+	void *handle;
+	const char *(*backend)(void);
+	pid_t (*self)(void);
+	pid_t (*wait)(const struct timespec *timeout);
+	int (*resume)(pid_t tid);
+	pid_t (*switch_)(pid_t tid);
+};
+
+/* ISO C has no conversion from void * to a function. */
+static void look_up(void *handle, const char *name, void *function)
+{
+	void *symbol = dlsym(handle, name);
+
+	if (!symbol)
+		give_up("dlsym: wanted %s of %s, got %s", name, path, dlerror());
+	memcpy(function, &symbol, sizeof(symbol));
+}
+
+static void open_library(struct library *l)
+{
+	l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!l->handle)
+		give_up("dlopen: wanted %s, got %s", path, dlerror());
+	look_up(l->handle, "switchto_backend", &l->backend);
+	look_up(l->handle, "switchto_self", &l->self);
+	look_up(l->handle, "switchto_wait", &l->wait);
+	look_up(l->handle, "switchto_resume", &l->resume);
+	look_up(l->handle, "switchto_switch", &l->switch_);
+}
+
+struct guest {
+	struct worker w;
+	const struct library *l;
+	atomic_bool leave;
+};
+
+static void uses_and_stays(struct worker *w)
+{
+	struct guest *g = w->arg;
+
+	CHECK_EQ(&w->v, g->l->self(), w->tid);
+	CHECK_EQ(&w->v, g->l->wait(NULL), w->starter);
+	CHECK_EQ(&w->v, g->l->resume(w->starter), 0);
+	worker_release(w);
+	AWAIT(atomic_load(&g->leave));
+}
+
+static void closed_before_threads_end(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	watchdog_start("ClosedBeforeThreadsEnd");
+	for (int i = 0; i < 5; i++) {
+		struct guest guests[4] = { 0 };
+		struct library l;
+
+		open_library(&l);
+		CHECK_EQ(&v, l.self(), gettid());
+		for (int g = 0; g < 4; g++) {
+			guests[g].l = &l;
+			worker_start(&guests[g].w, uses_and_stays, &guests[g]);
+			CHECK_EQ(&v, l.switch_(guests[g].w.tid), guests[g].w.tid);
+			await_release(&guests[g].w);
+		}
+		CHECK_EQ(&v, dlclose(l.handle), 0);
+		for (int g = 0; g < 4; g++) {
+			atomic_store(&guests[g].leave, true);
+			workers_join(&guests[g].w, 1, &v);
+		}
+	}
+	verdict_assert(&v);
+}
+
+/* Opened in a thread that then ends; closed in another; used in a third. */
+static void opens(struct worker *w)
+{
+	struct library *l = w->arg;
+
+	open_library(l);
+	CHECK_EQ(&w->v, l->resume(w->tid), 0);
+	CHECK_EQ(&w->v, l->wait(NULL), w->tid);
+}
+
+static void closes(struct worker *w)
+{
+	struct library *l = w->arg;
+
+	CHECK_EQ(&w->v, dlclose(l->handle), 0);
+}
+
+static void opened_and_closed_in_threads(void **state)
+{
+	struct library l;
+	struct verdict v = { 0 };
+
+	(void)state;
+	watchdog_start("OpenedAndClosedInThreads");
+	for (int i = 0; i < 5; i++) {
+		struct worker w[2] = { 0 };
+
+		worker_start(&w[0], opens, &l);
+		workers_join(&w[0], 1, &v);
+		CHECK_EQ(&v, l.resume(gettid()), 0);
+		CHECK_EQ(&v, l.wait(NULL), gettid());
+		worker_start(&w[1], closes, &l);
+		workers_join(&w[1], 1, &v);
+	}
+	verdict_assert(&v);
+}
+
+#ifdef TEST_ADDRESS_SPACE
+static rlim_t address_space(void)
+{
+	unsigned long pages = 0;
+	FILE *statm = fopen("/proc/self/statm", "re");
+
+	if (!statm || fscanf(statm, "%lu", &pages) != 1)
+		give_up("/proc/self/statm: wanted the size of this process, got %s", strerror(errno));
+	fclose(statm);
+	return pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+/*
+ * A first use with @arg bytes of address space to spare. It works or says
+ * ENOMEM, and a call that said so works once there is room.
+ */
+static int first_use_with(void *arg)
+{
+	const rlim_t *spare = arg;
+	const struct timespec no_time = { 0, 0 };
+	struct rlimit limit, whole;
+	struct library l;
+	struct verdict v = { 0 };
+	const char *backend;
+	int error;
+	pid_t self;
+
+	open_library(&l);
+	getrlimit(RLIMIT_AS, &whole);
+	limit = whole;
+	limit.rlim_cur = address_space() + *spare;
+	setrlimit(RLIMIT_AS, &limit);
+
+	errno = 0;
+	backend = l.backend();
+	error = errno;
+	CHECK(&v, backend || error == ENOMEM);
+	errno = 0;
+	self = l.self();
+	error = errno;
+	CHECK(&v, self == gettid() || (self == -1 && error == ENOMEM));
+	/* A machine with this much to spare has room for one thread's state. */
+	if (*spare >= 1 << 20)
+		CHECK_EQ(&v, self, gettid());
+	if (*spare == 0)
+		CHECK_EQ(&v, self, -1);
+
+	setrlimit(RLIMIT_AS, &whole);
+	CHECK(&v, l.backend() != NULL);
+	CHECK_EQ(&v, l.self(), gettid());
+	CHECK_ERR(&v, l.wait(&no_time), ETIMEDOUT);
+	CHECK_EQ(&v, l.resume(gettid()), 0);
+	CHECK_EQ(&v, l.wait(NULL), gettid());
+	return verdict_status(&v);
+}
+
+/* The same for the resume of a thread that is not known. */
+static int resume_with(void *arg)
+{
+	const rlim_t *spare = arg;
+	struct rlimit limit, whole;
+	struct library l;
+	struct verdict v = { 0 };
+	int ret, error;
+
+	open_library(&l);
+	getrlimit(RLIMIT_AS, &whole);
+	limit = whole;
+	limit.rlim_cur = address_space() + *spare;
+	setrlimit(RLIMIT_AS, &limit);
+	errno = 0;
+	ret = l.resume(gettid());
+	error = errno;
+	setrlimit(RLIMIT_AS, &whole);
+
+	CHECK(&v, ret == 0 || (ret == -1 && error == ENOMEM));
+	if (ret == -1)
+		CHECK_EQ(&v, l.resume(gettid()), 0);
+	CHECK_EQ(&v, l.wait(NULL), gettid());
+	return verdict_status(&v);
+}
+
+static void little_address_space(void **state)
+{
+	const rlim_t spare[] = { 0, 4096, 16384, 65536, 262144, 1 << 20, 16 << 20, 256 << 20 };
+
+	(void)state;
+	watchdog_start("LittleAddressSpace");
+	for (unsigned int i = 0; i < sizeof(spare) / sizeof(spare[0]); i++) {
+		rlim_t bytes = spare[i];
+
+		assert_int_equal(run_child(first_use_with, &bytes), 0);
+		assert_int_equal(run_child(resume_with, &bytes), 0);
+	}
+}
+#endif
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest cases[] = {
+#ifdef TEST_ADDRESS_SPACE /* first: in the children the library is not loaded yet */
+		cmocka_unit_test(little_address_space),
+#endif
+		cmocka_unit_test(closed_before_threads_end),
+		cmocka_unit_test(opened_and_closed_in_threads),
+	};
+
+	if (argc != 2) {
+		fprintf(stderr, "dlopen: wanted the path of libswitchto.so, got %d arguments\n",
+			argc - 1);
+		return EXIT_FAILURE;
+	}
+	path = argv[1];
+	return cmocka_run_group_tests_name("dlopen", cases, NULL, NULL) ? EXIT_FAILURE :
+									  EXIT_SUCCESS;
+}

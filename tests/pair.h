@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef PAIR_H
+#define PAIR_H
+
+#include "support.h"
+
+extern const struct timespec no_time;
+
+/* Two new threads switch to each other @rounds times each. Does the library work here? */
+void pair_works(struct verdict *v, unsigned int rounds);
+
+/* A thread that waits, over and over, and counts what ends its waits. */
+struct sink {
+	struct worker w;
+	_Atomic unsigned int returns;
+	_Atomic pid_t last;
+	atomic_bool over;
+};
+
+/* Returns when it is parked. */
+void sink_start(struct sink *s);
+
+/* Ends it, with one more resume, and joins it. @returns without that last one. */
+void sink_stop(struct sink *s, struct verdict *v, unsigned int *returns);
+
+/* The calls that take a time. Those that do not switch ignore the target. */
+struct timed_call {
+	pid_t (*call)(pid_t target, const struct timespec *time);
+	bool switches;
+	bool absolute;
+};
+
+extern const struct timed_call timed_calls[4];
+
+#define FOR_EACH_TIMED_CALL(c) \
+	for (const struct timed_call *c = timed_calls; c < timed_calls + 4; c++)
+
+#endif /* PAIR_H */

@@ -1,0 +1,589 @@
+// SPDX-License-Identifier: MIT
+/* How threads and processes begin and end. */
+#include "suite.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+static void parks(struct worker *w)
+{
+	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
+}
+
+/* In the child of a fork(): nobody else is here, nothing is kept, and all calls work. */
+struct family {
+	pid_t parent, parked, kept;
+};
+
+static int child_is_alone(void *arg)
+{
+	const struct family *f = arg;
+	struct verdict v = { 0 };
+
+	CHECK_ERR(&v, switchto_resume(f->parked), ESRCH);
+	CHECK_ERR(&v, switchto_switch(f->parked), ESRCH);
+	CHECK_ERR(&v, switchto_resume(f->kept), ESRCH);
+	CHECK_ERR(&v, switchto_resume(f->parent), ESRCH);
+	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
+	CHECK_EQ(&v, switchto_self(), gettid());
+	CHECK_EQ(&v, switchto_resume(gettid()), 0);
+	CHECK_EQ(&v, switchto_wait(NULL), gettid());
+#ifndef UNDER_TSAN /* whose runtime in the child still knows the parent's threads */
+	pair_works(&v, 100);
+#endif
+	return verdict_status(&v);
+}
+
+static int child_has_a_child(void *arg)
+{
+	struct family *f = arg;
+	struct verdict v = { 0 };
+
+	CHECK_EQ(&v, child_is_alone(f), 0);
+	f->parent = getpid();
+	CHECK_EQ(&v, switchto_resume(getpid()), 0);
+	CHECK_EQ(&v, run_child(child_is_alone, f), 0);
+	CHECK_EQ(&v, switchto_wait(&no_time), getpid());
+	return verdict_status(&v);
+}
+
+static void stands(struct worker *w)
+{
+	await_release(w);
+	CHECK_EQ(&w->v, switchto_wait(&no_time), w->starter);
+}
+
+static void fork_with_others_parked(void **state)
+{
+	struct worker parked = { 0 }, kept = { 0 };
+	struct verdict v = { 0 };
+	struct family f;
+
+	(void)state;
+	worker_start(&parked, parks, NULL);
+	worker_start(&kept, stands, NULL);
+	await_parked(parked.tid);
+	CHECK_EQ(&v, switchto_resume(kept.tid), 0);
+	CHECK_EQ(&v, switchto_resume(gettid()), 0);
+	f = (struct family){ getpid(), parked.tid, kept.tid };
+
+	CHECK_EQ(&v, run_child(child_is_alone, &f), 0);
+	CHECK_EQ(&v, run_child(child_has_a_child, &f), 0);
+
+	/* And the parent has noticed nothing. */
+	CHECK_EQ(&v, switchto_wait(&no_time), gettid());
+	CHECK(&v, is_parked(parked.tid));
+	CHECK_EQ(&v, switchto_resume(parked.tid), 0);
+	worker_release(&kept);
+	workers_join(&parked, 1, &v);
+	workers_join(&kept, 1, &v);
+	verdict_assert(&v);
+}
+
+/* fork() by a thread that the library does not know. */
+static void forks(struct worker *w)
+{
+	struct family f = { getpid(), w->starter, w->starter };
+
+	CHECK_EQ(&w->v, run_child(child_is_alone, &f), 0);
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+static void fork_by_unknown_thread(void **state)
+{
+	struct worker w = { 0 };
+	struct verdict v = { 0 };
+
+	(void)state;
+	worker_start(&w, forks, NULL);
+	workers_join(&w, 1, &v);
+	verdict_assert(&v);
+}
+
+/* The runtimes of gcc 12's sanitizers are left in the child as another thread had them. */
+#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN)
+#define FORK_AMID_CHURN 1
+#endif
+
+#ifdef FORK_AMID_CHURN
+static int child_works(void *arg)
+{
+	struct verdict v = { 0 };
+
+	(void)arg;
+	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
+	pair_works(&v, 10);
+	return verdict_status(&v);
+}
+
+/* fork() in the midst of whatever the library does for other threads. */
+struct churn {
+	struct worker w[2];
+	atomic_bool over;
+};
+
+static void known_and_gone(struct worker *w)
+{
+	CHECK_EQ(&w->v, switchto_resume(w->starter), 0);
+	CHECK_EQ(&w->v, switchto_self(), w->tid);
+}
+
+static void churns(struct worker *w)
+{
+	struct churn *c = w->arg;
+
+	while (!atomic_load(&c->over)) {
+		struct worker shortly = { 0 };
+
+		worker_start(&shortly, known_and_gone, NULL);
+		workers_join(&shortly, 1, &w->v);
+		CHECK_EQ(&w->v, switchto_wait(&no_time), shortly.tid);
+	}
+}
+
+static void fork_amid_churn(void **state)
+{
+	struct churn c = { 0 };
+	struct verdict v = { 0 };
+
+	(void)state;
+	worker_start(&c.w[0], churns, &c);
+	worker_start(&c.w[1], churns, &c);
+	for (int i = 0; i < LOOPS(40); i++)
+		CHECK_EQ(&v, run_child(child_works, NULL), 0);
+	atomic_store(&c.over, true);
+	workers_join(c.w, 2, &v);
+	verdict_assert(&v);
+}
+#endif
+
+static void cancelled_while_parked(struct worker *w)
+{
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	switchto_wait(NULL);
+	CHECK(&w->v, !"wait returned");
+}
+
+static void cancelled_while_switching(struct worker *w)
+{
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	switchto_switch(*(pid_t *)w->arg);
+	CHECK(&w->v, !"switch returned");
+}
+
+/* Asynchronous cancellation ends a parked thread for the library, too. */
+static void cancel_while_parked(void **state)
+{
+	struct sink s = { 0 };
+	struct verdict v = { 0 };
+	unsigned int returns;
+	pid_t target;
+
+	(void)state;
+	sink_start(&s);
+	target = s.w.tid;
+	for (int i = 0; i < LOOPS(200); i++) {
+		struct worker w = { 0 };
+		void *result;
+
+		worker_start(&w, i & 1 ? cancelled_while_parked : cancelled_while_switching, &target);
+		await_parked(w.tid);
+		pthread_cancel(w.thread);
+		pthread_join(w.thread, &result);
+		CHECK(&v, result == PTHREAD_CANCELED);
+		if (atomic_load(&w.v.failed))
+			CHECK_EQ(&v, verdict_status(&w.v), 0);
+		CHECK_ERR(&v, switchto_resume(w.tid), ESRCH);
+		CHECK_ERR(&v, switchto_switch(w.tid), ESRCH);
+		pair_works(&v, 1);
+	}
+	await_parked(target);
+	sink_stop(&s, &v, &returns);
+	CHECK(&v, returns > 0);
+	verdict_assert(&v);
+}
+
+struct deferred {
+	struct worker w;
+	pid_t got;
+};
+
+static void cancelled_later(struct worker *w)
+{
+	struct deferred *d = w->arg;
+
+	do
+		d->got = switchto_wait(NULL);
+	while (d->got == -1 && errno == EINTR);
+	pthread_testcancel();
+}
+
+/* The calls are no cancellation points: the wait goes on and takes its resume. */
+static void wait_is_no_cancellation_point(void **state)
+{
+	struct deferred d = { 0 };
+	struct verdict v = { 0 };
+	void *result;
+
+	(void)state;
+	worker_start(&d.w, cancelled_later, &d);
+	await_parked(d.w.tid);
+	pthread_cancel(d.w.thread);
+	await_parked(d.w.tid);
+	CHECK_EQ(&v, switchto_resume(d.w.tid), 0);
+	pthread_join(d.w.thread, &result);
+	CHECK(&v, result == PTHREAD_CANCELED);
+	CHECK_EQ(&v, d.got, gettid());
+	verdict_assert(&v);
+}
+
+/* Nor are the others, whatever they do: for threads known and unknown, first call or not. */
+struct pending {
+	struct worker w;
+	struct worker known, unknown;
+	unsigned int calls;
+};
+
+static void calls_all(struct worker *w)
+{
+	struct pending *p = w->arg;
+	const pid_t targets[] = { p->unknown.tid, p->known.tid, w->tid };
+
+	await_release(w);
+	pthread_cancel(pthread_self());
+	CHECK_EQ(&w->v, switchto_resume(p->unknown.tid), 0);
+	p->calls++;
+	CHECK_EQ(&w->v, switchto_wait(&no_time), w->starter);
+	p->calls++;
+	for (int i = 0; i < 3; i++) {
+		CHECK_EQ(&w->v, switchto_resume(targets[i]), 0);
+		p->calls++;
+		switchto_switch_timed(targets[i], &no_time);
+		p->calls++;
+	}
+	CHECK(&w->v, switchto_backend() != NULL);
+	p->calls++;
+	pthread_testcancel();
+}
+
+static void known_and_kept(struct worker *w)
+{
+	CHECK_EQ(&w->v, switchto_self(), w->tid);
+	atomic_store((atomic_bool *)w->arg, true);
+	await_release(w);
+	CHECK(&w->v, switchto_wait(&no_time) > 0);
+}
+
+static void no_cancellation_points(void **state)
+{
+	struct pending p = { 0 };
+	struct verdict v = { 0 };
+	atomic_bool ready = false;
+	void *result;
+
+	(void)state;
+	worker_start(&p.known, known_and_kept, &ready);
+	AWAIT(atomic_load(&ready));
+	worker_start(&p.unknown, await_release, NULL);
+	worker_start(&p.w, calls_all, &p);
+	CHECK_EQ(&v, switchto_resume(p.w.tid), 0);
+	worker_release(&p.w);
+	pthread_join(p.w.thread, &result);
+	CHECK(&v, result == PTHREAD_CANCELED);
+	CHECK_EQ(&v, p.calls, 9);
+	CHECK_EQ(&v, verdict_status(&p.w.v), 0);
+	worker_release(&p.known);
+	worker_release(&p.unknown);
+	workers_join(&p.known, 1, &v);
+	workers_join(&p.unknown, 1, &v);
+	verdict_assert(&v);
+}
+
+/*
+ * A destructor of the program's that runs after the library's: the thread is
+ * known anew, and what it took before is not there a second time.
+ */
+static pthread_key_t late_key;
+
+static void calls_late(void *arg)
+{
+	struct worker *w = arg;
+
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+	CHECK_EQ(&w->v, switchto_resume(w->tid), 0);
+	CHECK_EQ(&w->v, switchto_wait(NULL), w->tid);
+	CHECK_EQ(&w->v, switchto_resume(w->tid), 0);
+}
+
+static void ends_late(struct worker *w)
+{
+	await_release(w);
+	CHECK_EQ(&w->v, switchto_wait(&no_time), w->starter);
+	CHECK_EQ(&w->v, switchto_resume(w->tid), 0);
+	pthread_setspecific(late_key, w);
+}
+
+static void calls_in_destructor(void **state)
+{
+	struct worker w = { 0 };
+	struct verdict v = { 0 };
+
+	(void)state;
+	/* Keys that come after the library's have their destructors after its own. */
+	switchto_self();
+	assert_int_equal(pthread_key_create(&late_key, calls_late), 0);
+	worker_start(&w, ends_late, NULL);
+	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	worker_release(&w);
+	workers_join(&w, 1, &v);
+	CHECK_ERR(&v, switchto_resume(w.tid), ESRCH);
+	pthread_key_delete(late_key);
+	verdict_assert(&v);
+}
+
+/* The main thread leaves; its TID stays, as a zombie, but is no thread any more. */
+struct left {
+	struct worker parked, last;
+	pid_t leader;
+};
+
+static void parks_for_last(struct worker *w)
+{
+	struct left *l = w->arg;
+	pid_t from = switchto_wait(NULL);
+
+	CHECK_EQ(&w->v, from, l->last.tid);
+	CHECK_EQ(&w->v, switchto_resume(from), 0);
+}
+
+static void is_last(struct worker *w)
+{
+	struct left *l = w->arg;
+	struct verdict v = { 0 };
+
+	AWAIT(thread_state(l->leader) == 'Z');
+	CHECK_ERR(&v, switchto_resume(l->leader), ESRCH);
+	CHECK_ERR(&v, switchto_switch(l->leader), ESRCH);
+	CHECK_EQ(&v, switchto_switch(l->parked.tid), l->parked.tid);
+	workers_join(&l->parked, 1, &v);
+	pair_works(&v, 10);
+	_exit(verdict_status(&v));
+}
+
+static int main_thread_leaves(void *arg)
+{
+	static struct left l;
+
+	(void)arg;
+	l.leader = switchto_self();
+	worker_start(&l.parked, parks_for_last, &l);
+	await_parked(l.parked.tid);
+	worker_start(&l.last, is_last, &l);
+	pthread_exit(NULL);
+}
+
+static void pthread_exit_of_main(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	CHECK_EQ(&v, run_child(main_thread_leaves, NULL), 0);
+	verdict_assert(&v);
+}
+
+int life_after_exec(void)
+{
+	struct verdict v = { 0 };
+
+	watchdog_start("after exec");
+	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
+	CHECK_EQ(&v, switchto_self(), gettid());
+	pair_works(&v, 100);
+	return verdict_status(&v);
+}
+
+static int execs(void *arg)
+{
+	struct worker w = { 0 };
+
+	(void)arg;
+	worker_start(&w, parks, NULL);
+	await_parked(w.tid);
+	switchto_resume(gettid());
+	exec_self("after-exec");
+}
+
+static void exec_while_parked(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	CHECK_EQ(&v, run_child(execs, NULL), 0);
+	verdict_assert(&v);
+}
+
+/* All the first calls of a process at once. */
+#define FIRST_THREADS 64
+
+struct first {
+	struct worker w[FIRST_THREADS];
+	const char *backend[FIRST_THREADS];
+	atomic_bool go;
+};
+
+static void calls_first(struct worker *w)
+{
+	struct first *f = w->arg;
+	unsigned int me = (unsigned int)(w - f->w);
+	struct worker *next = &f->w[(me + 1) % FIRST_THREADS];
+
+	AWAIT(atomic_load(&f->go));
+	switch (me % 4) {
+	case 0:
+		CHECK_EQ(&w->v, switchto_self(), w->tid);
+		break;
+	case 1:
+		CHECK(&w->v, switchto_backend() != NULL);
+		break;
+	case 2:
+		CHECK_EQ(&w->v, switchto_resume(w->starter), 0);
+		break;
+	}
+	/* All of them in a ring: each is resumed once, by the one before it. */
+	CHECK_EQ(&w->v, switchto_switch(next->tid),
+		 f->w[(me + FIRST_THREADS - 1) % FIRST_THREADS].tid);
+	f->backend[me] = switchto_backend();
+}
+
+int life_first_calls(void)
+{
+	static struct first f;
+	struct verdict v = { 0 };
+
+	watchdog_start("first calls");
+	for (unsigned int i = 0; i < FIRST_THREADS; i++)
+		worker_start(&f.w[i], calls_first, &f);
+	atomic_store(&f.go, true);
+	workers_join(f.w, FIRST_THREADS, &v);
+	/* One of many resumes, which came before this thread's own first call. */
+	CHECK(&v, switchto_wait(&no_time) > 0);
+	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
+	for (unsigned int i = 0; i < FIRST_THREADS; i++) {
+		CHECK(&v, f.backend[i] != NULL);
+		CHECK(&v, f.backend[i] == f.backend[0]);
+	}
+	return verdict_status(&v);
+}
+
+static int execs_first_calls(void *arg)
+{
+	(void)arg;
+	exec_self("first-calls");
+}
+
+static void first_calls_raced(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	for (int i = 0; i < 5; i++)
+		CHECK_EQ(&v, run_child(execs_first_calls, NULL), 0);
+	verdict_assert(&v);
+}
+
+/*
+ * Without a file descriptor left a thread that is not known yet is resumed, or
+ * the call says ENOMEM. So does, or works, the first call of a thread that has
+ * been resumed. Either way the resume is not lost.
+ */
+static void set_open_files(rlim_t limit)
+{
+	struct rlimit files;
+
+	getrlimit(RLIMIT_NOFILE, &files);
+	files.rlim_cur = limit;
+	setrlimit(RLIMIT_NOFILE, &files);
+}
+
+struct poor {
+	struct worker w;
+	atomic_bool tried, rich;
+};
+
+static void calls_when_poor(struct worker *w)
+{
+	struct poor *p = w->arg;
+	pid_t got;
+
+	await_release(w);
+	errno = 0;
+	got = switchto_wait(&no_time);
+	CHECK(&w->v, got == w->starter || (got == -1 && errno == ENOMEM));
+	atomic_store(&p->tried, true);
+	AWAIT(atomic_load(&p->rich));
+	if (got == -1)
+		CHECK_EQ(&w->v, switchto_wait(&no_time), w->starter);
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+static int open_files_run_out(void *arg)
+{
+	struct poor p = { 0 };
+	struct worker w = { 0 };
+	struct verdict v = { 0 };
+	struct rlimit files;
+	int resumed, error;
+
+	(void)arg;
+	getrlimit(RLIMIT_NOFILE, &files);
+	worker_start(&p.w, calls_when_poor, &p);
+	worker_start(&w, stands, NULL);
+	CHECK_EQ(&v, switchto_resume(p.w.tid), 0);
+
+	set_open_files(0);
+	worker_release(&p.w);
+	AWAIT(atomic_load(&p.tried));
+	resumed = switchto_resume(w.tid);
+	error = errno;
+	set_open_files(files.rlim_cur);
+
+	atomic_store(&p.rich, true);
+	workers_join(&p.w, 1, &v);
+	if (resumed != 0) {
+		CHECK_EQ(&v, error, ENOMEM);
+		CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	}
+	worker_release(&w);
+	workers_join(&w, 1, &v);
+	return verdict_status(&v);
+}
+
+static void no_file_descriptors(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	CHECK_EQ(&v, run_child(open_files_run_out, NULL), 0);
+	verdict_assert(&v);
+}
+
+int suite_life(void)
+{
+	const struct CMUnitTest cases[] = {
+		CASE("ForkWithOthersParked", fork_with_others_parked),
+		CASE("ForkByUnknownThread", fork_by_unknown_thread),
+#ifdef FORK_AMID_CHURN
+		CASE("ForkAmidChurn", fork_amid_churn),
+#endif
+		CASE("CancelWhileParked", cancel_while_parked),
+		CASE("WaitIsNoCancellationPoint", wait_is_no_cancellation_point),
+		CASE("NoCancellationPoints", no_cancellation_points),
+		CASE("CallsInDestructor", calls_in_destructor),
+		CASE("PthreadExitOfMain", pthread_exit_of_main),
+		CASE("ExecWhileParked", exec_while_parked),
+		CASE("FirstCallsRaced", first_calls_raced),
+		CASE("NoFileDescriptors", no_file_descriptors),
+	};
+
+	return RUN_CASES("life", cases);
+}

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: MIT
+/* Resumes that are kept, become one with another, or are refused. */
+#include "suite.h"
+
+#include <limits.h>
+#include <signal.h>
+
+/* A thread that runs, known or not, until it is released and takes what is kept. */
+struct late {
+	struct worker w;
+	pid_t got[2];
+	int error;
+	bool known;
+	atomic_bool ready;
+};
+
+static void late_body(struct worker *w)
+{
+	struct late *l = w->arg;
+
+	if (l->known)
+		CHECK_EQ(&w->v, switchto_self(), w->tid);
+	atomic_store(&l->ready, true);
+	await_release(w);
+	for (int i = 0; i < 2; i++) {
+		l->got[i] = switchto_wait(&no_time);
+		l->error = errno;
+	}
+}
+
+static void late_start(struct late *l, bool known)
+{
+	l->known = known;
+	worker_start(&l->w, late_body, l);
+	AWAIT(atomic_load(&l->ready));
+}
+
+/* @want is the TID of the one resume that it is to find. */
+static void late_finish(struct late *l, struct verdict *v, pid_t want)
+{
+	worker_release(&l->w);
+	workers_join(&l->w, 1, v);
+	CHECK_EQ(v, l->got[0], want);
+	CHECK(v, l->got[1] == -1 && l->error == ETIMEDOUT);
+}
+
+static void two_resumes_one_return(void **state)
+{
+	struct late l = { 0 };
+	struct verdict v = { 0 };
+
+	(void)state;
+	late_start(&l, true);
+	CHECK_EQ(&v, switchto_resume(l.w.tid), 0);
+	CHECK_EQ(&v, switchto_resume(l.w.tid), 0);
+	late_finish(&l, &v, gettid());
+	verdict_assert(&v);
+}
+
+static void resumes(struct worker *w)
+{
+	CHECK_EQ(&w->v, switchto_resume(*(pid_t *)w->arg), 0);
+}
+
+/* The one return names the later of the two. */
+static void later_resume_gives_the_name(void **state)
+{
+	struct late l = { 0 };
+	struct worker r = { 0 };
+	struct verdict v = { 0 };
+	pid_t target;
+
+	(void)state;
+	late_start(&l, true);
+	CHECK_EQ(&v, switchto_resume(l.w.tid), 0);
+	target = l.w.tid;
+	worker_start(&r, resumes, &target);
+	workers_join(&r, 1, &v);
+	late_finish(&l, &v, r.tid);
+	verdict_assert(&v);
+}
+
+static void unknown_thread_gets_it_kept(void **state)
+{
+	struct late l = { 0 };
+	struct verdict v = { 0 };
+
+	(void)state;
+	late_start(&l, false);
+	CHECK_EQ(&v, switchto_resume(l.w.tid), 0);
+	late_finish(&l, &v, gettid());
+	verdict_assert(&v);
+}
+
+static void unknown_thread_gets_one_of_two(void **state)
+{
+	struct late l = { 0 };
+	struct worker r = { 0 };
+	struct verdict v = { 0 };
+	pid_t target;
+
+	(void)state;
+	late_start(&l, false);
+	CHECK_EQ(&v, switchto_resume(l.w.tid), 0);
+	target = l.w.tid;
+	worker_start(&r, resumes, &target);
+	workers_join(&r, 1, &v);
+	late_finish(&l, &v, r.tid);
+	verdict_assert(&v);
+}
+
+/* Resumed while it makes its first call, in every phase of it. */
+static void first_wait(struct worker *w)
+{
+	await_release(w);
+	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+static void resume_races_with_first_wait(void **state)
+{
+	struct verdict v = { 0 };
+	uint32_t seed = 5;
+
+	(void)state;
+	for (int i = 0; i < LOOPS(1000); i++) {
+		struct worker w = { 0 };
+
+		worker_start(&w, first_wait, NULL);
+		worker_release(&w);
+		random_delay(&seed, 20000);
+		CHECK_EQ(&v, switchto_resume(w.tid), 0);
+		workers_join(&w, 1, &v);
+	}
+	verdict_assert(&v);
+}
+
+/* A thread that the library has never heard of, and does not after. */
+static void resumed_by_unknown_thread(void **state)
+{
+	struct sink s = { 0 };
+	struct worker r = { 0 };
+	struct verdict v = { 0 };
+	unsigned int returns;
+	pid_t target;
+
+	(void)state;
+	sink_start(&s);
+	target = s.w.tid;
+	worker_start(&r, resumes, &target);
+	workers_join(&r, 1, &v);
+	AWAIT(atomic_load(&s.returns) == 1);
+	CHECK_EQ(&v, s.last, r.tid);
+	sink_stop(&s, &v, &returns);
+	CHECK_EQ(&v, returns, 1);
+	verdict_assert(&v);
+}
+
+static void resumes_with_signals_blocked(struct worker *w)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, NULL);
+	CHECK_EQ(&w->v, switchto_switch(*(pid_t *)w->arg), w->starter);
+}
+
+static void all_signals_blocked(void **state)
+{
+	struct sink s = { 0 };
+	struct worker r = { 0 };
+	struct verdict v = { 0 };
+	unsigned int returns;
+	pid_t target;
+
+	(void)state;
+	sink_start(&s);
+	target = s.w.tid;
+	worker_start(&r, resumes_with_signals_blocked, &target);
+	await_parked(r.tid);
+	pthread_kill(r.thread, SIGURG);
+	AWAIT(atomic_load(&s.returns) == 1);
+	CHECK_EQ(&v, s.last, r.tid);
+	CHECK_EQ(&v, switchto_resume(r.tid), 0);
+	workers_join(&r, 1, &v);
+	sink_stop(&s, &v, &returns);
+	CHECK_EQ(&v, returns, 1);
+	verdict_assert(&v);
+}
+
+static void switch_to_running_thread(void **state)
+{
+	struct late known = { 0 }, unknown = { 0 };
+	struct verdict v = { 0 };
+
+	(void)state;
+	late_start(&known, true);
+	late_start(&unknown, false);
+	CHECK_ERR(&v, switchto_switch_timed(known.w.tid, &no_time), ETIMEDOUT);
+	CHECK_ERR(&v, switchto_switch_timed(unknown.w.tid, &no_time), ETIMEDOUT);
+	late_finish(&known, &v, gettid());
+	late_finish(&unknown, &v, gettid());
+	verdict_assert(&v);
+}
+
+/*
+ * All calls refuse @target with @error, at once, and take nothing: the resume
+ * that is kept for the caller is still there.
+ */
+static void refused(struct verdict *v, pid_t target, int error)
+{
+	const struct timespec hour = { 3600, 0 };
+	pid_t self = gettid();
+
+	CHECK_EQ(v, switchto_resume(self), 0);
+	CHECK_ERR(v, switchto_resume(target), error);
+	CHECK_ERR(v, switchto_switch(target), error);
+	CHECK_ERR(v, switchto_switch_timed(target, NULL), error);
+	CHECK_ERR(v, switchto_switch_timed(target, &hour), error);
+	CHECK_ERR(v, switchto_switch_until(target, NULL), error);
+	CHECK_ERR(v, switchto_switch_until(target, &hour), error);
+	CHECK_EQ(v, switchto_wait(&no_time), self);
+}
+
+static void is_known(struct worker *w)
+{
+	CHECK_EQ(&w->v, switchto_self(), w->tid);
+}
+
+static void is_unknown(struct worker *w)
+{
+	(void)w;
+}
+
+static void exited_thread(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	for (int i = 0; i < LOOPS(500); i++) {
+		struct worker w = { 0 };
+
+		worker_start(&w, i & 1 ? is_known : is_unknown, NULL);
+		workers_join(&w, 1, &v);
+		refused(&v, w.tid, ESRCH);
+	}
+	verdict_assert(&v);
+}
+
+static void never_existed(void **state)
+{
+	struct verdict v = { 0 };
+	pid_t none;
+
+	(void)state;
+	/* Whoever gets this number while the test runs, it is no thread of this process. */
+	for (none = 4194303; kill(none, 0) == 0 || errno != ESRCH; none--)
+		;
+	refused(&v, none, ESRCH);
+	verdict_assert(&v);
+}
+
+static int sleeps(void *arg)
+{
+	(void)arg;
+	return pause();
+}
+
+static void other_process(void **state)
+{
+	struct verdict v = { 0 };
+	pid_t child = start_child(sleeps, NULL);
+
+	(void)state;
+	refused(&v, child, ESRCH);
+	refused(&v, getppid(), ESRCH);
+	refused(&v, 1, ESRCH);
+	kill(child, SIGKILL);
+	child_status(child);
+	verdict_assert(&v);
+}
+
+static void oneself(void **state)
+{
+	const struct timespec hour = { 3600, 0 };
+	struct verdict v = { 0 };
+	pid_t self = gettid();
+
+	(void)state;
+	CHECK_EQ(&v, switchto_switch(self), self);
+	CHECK_EQ(&v, switchto_switch_timed(self, &hour), self);
+	CHECK_EQ(&v, switchto_switch_timed(self, &no_time), self);
+	CHECK_EQ(&v, switchto_switch_until(self, &hour), self);
+	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
+
+	CHECK_EQ(&v, switchto_resume(self), 0);
+	CHECK_EQ(&v, switchto_wait(NULL), self);
+	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
+
+	/* One that is kept becomes one with it. */
+	CHECK_EQ(&v, switchto_resume(self), 0);
+	CHECK_EQ(&v, switchto_switch(self), self);
+	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
+	verdict_assert(&v);
+}
+
+static void no_tid(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	refused(&v, 0, EINVAL);
+	refused(&v, -1, EINVAL);
+	refused(&v, -gettid(), EINVAL);
+	refused(&v, INT_MIN, EINVAL);
+	verdict_assert(&v);
+}
+
+/* PID_MAX_LIMIT of the kernel: no TID can be that large. */
+static void too_large(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	refused(&v, 4194304, ESRCH);
+	refused(&v, 4194305, ESRCH);
+	/* The low 22 bits are the caller's own. */
+	refused(&v, 4194304 + gettid(), ESRCH);
+	refused(&v, INT_MAX, ESRCH);
+	verdict_assert(&v);
+}
+
+static void errno_is_left_alone(void **state)
+{
+	struct late known = { 0 }, unknown = { 0 };
+	struct sink s = { 0 };
+	struct verdict v = { 0 };
+	unsigned int returns;
+	pid_t targets[4];
+
+	(void)state;
+	late_start(&known, true);
+	late_start(&unknown, false);
+	sink_start(&s);
+	targets[0] = known.w.tid;
+	targets[1] = unknown.w.tid;
+	targets[2] = s.w.tid;
+	targets[3] = gettid();
+	for (int i = 0; i < 4; i++) {
+		int ret;
+
+		errno = 12345;
+		ret = switchto_resume(targets[i]);
+		CHECK_EQ(&v, errno, 12345);
+		CHECK_EQ(&v, ret, 0);
+	}
+	CHECK_EQ(&v, switchto_wait(NULL), gettid());
+	late_finish(&known, &v, gettid());
+	late_finish(&unknown, &v, gettid());
+	AWAIT(atomic_load(&s.returns) == 1);
+	sink_stop(&s, &v, &returns);
+	verdict_assert(&v);
+}
+
+int suite_resume(void)
+{
+	const struct CMUnitTest cases[] = {
+		CASE("TwoResumesOneReturn", two_resumes_one_return),
+		CASE("LaterResumeGivesTheName", later_resume_gives_the_name),
+		CASE("UnknownThreadGetsItKept", unknown_thread_gets_it_kept),
+		CASE("UnknownThreadGetsOneOfTwo", unknown_thread_gets_one_of_two),
+		CASE("ResumeRacesWithFirstWait", resume_races_with_first_wait),
+		CASE("ResumedByUnknownThread", resumed_by_unknown_thread),
+		CASE("AllSignalsBlocked", all_signals_blocked),
+		CASE("SwitchToRunningThread", switch_to_running_thread),
+		CASE("ExitedThread", exited_thread),
+		CASE("NeverExisted", never_existed),
+		CASE("OtherProcess", other_process),
+		CASE("Oneself", oneself),
+		CASE("NoTid", no_tid),
+		CASE("TooLarge", too_large),
+		CASE("ErrnoIsLeftAlone", errno_is_left_alone),
+	};
+
+	return RUN_CASES("resume", cases);
+}

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A TID that the kernel gives to a new thread receives nothing that was meant
+ * for its former owner.
+ *
+ * To have a TID back at once instead of after a walk round the PID space, the
+ * system call in pthread_create() is amended: a seccomp filter in the creating
+ * thread reports its clone3(2) to the main thread, which writes the TID wanted
+ * into the arguments (set_tid, Linux 5.5) and lets the call go on.
+ */
+#include "pair.h"
+
+#include <switchto/switchto.h>
+
+#include <linux/filter.h>
+#include <linux/sched.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+struct creation {
+	struct worker creator;
+	struct worker *w;
+	void (*body)(struct worker *w);
+	void *arg;
+	_Atomic int listener;
+	int error;
+};
+
+static int report_clone3(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { sizeof(code) / sizeof(code[0]), code };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		return -1;
+	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER,
+			    &filter);
+}
+
+static void creates(struct worker *w)
+{
+	struct creation *c = w->arg;
+	int listener = report_clone3();
+
+	c->error = listener < 0 ? errno : 0;
+	atomic_store(&c->listener, listener);
+	if (listener >= 0)
+		c->error = worker_try_start(c->w, c->body, c->arg);
+}
+
+/* 0 or the error number of pthread_create(): EEXIST while the kernel has not let go of @tid. */
+static int try_start_as(pid_t tid, struct worker *w, void (*body)(struct worker *w), void *arg)
+{
+	struct creation c = { .w = w, .body = body, .arg = arg, .listener = -2 };
+	struct seccomp_notif call = { 0 };
+	struct seccomp_notif_resp response = { 0 };
+	struct clone_args *args;
+
+	w->starter = gettid();
+	worker_start(&c.creator, creates, &c);
+	AWAIT(atomic_load(&c.listener) != -2);
+	if (c.listener >= 0) {
+		if (ioctl(c.listener, SECCOMP_IOCTL_NOTIF_RECV, &call))
+			give_up("seccomp: wanted a report of clone3, got %s", strerror(errno));
+		args = (struct clone_args *)(uintptr_t)call.data.args[0];
+		args->set_tid = (uintptr_t)&tid;
+		args->set_tid_size = 1;
+		response.id = call.id;
+		response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+		if (ioctl(c.listener, SECCOMP_IOCTL_NOTIF_SEND, &response))
+			give_up("seccomp: wanted clone3 to go on, got %s", strerror(errno));
+	}
+	pthread_join(c.creator.thread, NULL);
+	if (c.listener >= 0)
+		close(c.listener);
+	return c.error;
+}
+
+static void start_as(pid_t tid, struct worker *w, void (*body)(struct worker *w), void *arg)
+{
+	int error;
+
+	/* A thread that was joined may hold its TID for a moment longer. */
+	do
+		error = try_start_as(tid, w, body, arg);
+	while (error == EEXIST);
+	if (error)
+		give_up("pthread_create: wanted a thread with TID %d, got %s", (int)tid,
+			strerror(error));
+}
+
+static void unknown(struct worker *w)
+{
+	await_release(w);
+}
+
+static void known(struct worker *w)
+{
+	CHECK_EQ(&w->v, switchto_self(), gettid());
+	worker_release(w);
+	AWAIT(atomic_load((atomic_bool *)w->arg));
+}
+
+static void cancelled(struct worker *w)
+{
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	switchto_wait(NULL);
+	CHECK(&w->v, !"wait returned");
+}
+
+/* Ends what is known of it, and then lives on in a destructor of the program's. */
+static pthread_key_t last_key;
+
+static void last_words(void *arg)
+{
+	struct worker *w = arg;
+
+	worker_release(w);
+	AWAIT(atomic_load((atomic_bool *)w->arg));
+}
+
+static void lives_on(struct worker *w)
+{
+	CHECK_EQ(&w->v, switchto_self(), gettid());
+	pthread_setspecific(last_key, w);
+}
+
+/* The new owner: nothing is kept for it, and then it is as good as any thread. */
+static void new_owner(struct worker *w)
+{
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+	CHECK_EQ(&w->v, switchto_self(), gettid());
+	worker_release(w);
+	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+static void succeeds(pid_t tid, struct verdict *v)
+{
+	struct worker w = { 0 };
+
+	start_as(tid, &w, new_owner, NULL);
+	CHECK_EQ(v, w.tid, tid);
+	await_release(&w);
+	await_parked(tid);
+	CHECK_EQ(v, switchto_resume(tid), 0);
+	workers_join(&w, 1, v);
+}
+
+static void after_unknown_owner(void **state)
+{
+	struct worker w = { 0 };
+	struct verdict v = { 0 };
+
+	(void)state;
+	watchdog_start("AfterUnknownOwner");
+	worker_start(&w, unknown, NULL);
+	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	worker_release(&w);
+	workers_join(&w, 1, &v);
+	succeeds(w.tid, &v);
+	verdict_assert(&v);
+}
+
+static void after_known_owner(void **state)
+{
+	struct worker w = { 0 };
+	struct verdict v = { 0 };
+	atomic_bool over = false;
+
+	(void)state;
+	watchdog_start("AfterKnownOwner");
+	worker_start(&w, known, &over);
+	await_release(&w);
+	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	atomic_store(&over, true);
+	workers_join(&w, 1, &v);
+	succeeds(w.tid, &v);
+	verdict_assert(&v);
+}
+
+static void after_cancelled_owner(void **state)
+{
+	struct worker w = { 0 };
+	struct verdict v = { 0 };
+
+	(void)state;
+	watchdog_start("AfterCancelledOwner");
+	worker_start(&w, cancelled, NULL);
+	await_parked(w.tid);
+	pthread_cancel(w.thread);
+	workers_join(&w, 1, &v);
+	succeeds(w.tid, &v);
+	verdict_assert(&v);
+}
+
+/* It is known no more, but alive: its resume is kept for it, and goes with it. */
+static void after_owner_in_destructor(void **state)
+{
+	struct worker w = { 0 };
+	struct verdict v = { 0 };
+	atomic_bool over = false;
+
+	(void)state;
+	watchdog_start("AfterOwnerInDestructor");
+	/* After the library's own key, so that this destructor runs after the library's. */
+	switchto_self();
+	assert_int_equal(pthread_key_create(&last_key, last_words), 0);
+	worker_start(&w, lives_on, &over);
+	await_release(&w);
+	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	atomic_store(&over, true);
+	workers_join(&w, 1, &v);
+	pthread_key_delete(last_key);
+	succeeds(w.tid, &v);
+	verdict_assert(&v);
+}
+
+static void takes_first(struct worker *w)
+{
+	await_release(w);
+	CHECK_EQ(&w->v, switchto_wait(&no_time), w->starter);
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+/* What was kept for the former owner is gone, what is for the new one is not. */
+static void resume_before_new_owner_is_known(void **state)
+{
+	struct worker former = { 0 }, other = { 0 }, w = { 0 };
+	struct verdict v = { 0 };
+	atomic_bool over = true;
+
+	(void)state;
+	watchdog_start("ResumeBeforeNewOwnerIsKnown");
+	worker_start(&former, unknown, NULL);
+	CHECK_EQ(&v, switchto_resume(former.tid), 0);
+	worker_release(&former);
+	workers_join(&former, 1, &v);
+
+	start_as(former.tid, &w, takes_first, NULL);
+	CHECK_EQ(&v, switchto_resume(former.tid), 0);
+	worker_release(&w);
+	workers_join(&w, 1, &v);
+
+	/* And where the owner in between was known. */
+	start_as(former.tid, &other, known, &over);
+	workers_join(&other, 1, &v);
+	start_as(former.tid, &w, takes_first, NULL);
+	CHECK_EQ(&v, switchto_resume(former.tid), 0);
+	worker_release(&w);
+	workers_join(&w, 1, &v);
+	verdict_assert(&v);
+}
+
+#ifndef UNDER_TSAN /* whose runtime in the child still knows the parent's threads */
+/* In the child of a fork() the TID of a thread that was the parent's. */
+static int succeeds_in_child(void *arg)
+{
+	struct verdict v = { 0 };
+
+	succeeds(*(pid_t *)arg, &v);
+	return verdict_status(&v);
+}
+
+static void after_parents_thread(void **state)
+{
+	struct worker w = { 0 };
+	struct verdict v = { 0 };
+	pid_t tid, child;
+	int go[2];
+	char byte = 0;
+
+	(void)state;
+	watchdog_start("AfterParentsThread");
+	worker_start(&w, unknown, NULL);
+	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	tid = w.tid;
+	if (pipe(go))
+		give_up("pipe: wanted one, got %s", strerror(errno));
+	child = fork();
+	if (child == 0) {
+		watchdog_start("AfterParentsThread, child");
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		/* The parent's thread has to end before its TID is free. */
+		_exit(read(go[0], &byte, 1) == 1 ? succeeds_in_child(&tid) : 1);
+	}
+	worker_release(&w);
+	workers_join(&w, 1, &v);
+	CHECK_EQ(&v, write(go[1], &byte, 1), 1);
+	CHECK_EQ(&v, child_status(child), 0);
+	close(go[0]);
+	close(go[1]);
+	verdict_assert(&v);
+}
+#endif
+
+/*
+ * One owner is resumed at any moment of its life and its end, the next one not
+ * at all: whatever the resume met, the next owner has nothing kept.
+ */
+struct estate {
+	struct worker resumer;
+	pid_t tid;
+	unsigned int rounds;
+	_Atomic unsigned int begun, done;
+};
+
+static void resumes_each(struct worker *w)
+{
+	struct estate *e = w->arg;
+	uint32_t seed = 19;
+
+	for (unsigned int i = 1; i <= e->rounds; i++) {
+		AWAIT(atomic_load(&e->begun) == i);
+		random_delay(&seed, 60000);
+		CHECK(&w->v, switchto_resume(e->tid) == 0 || errno == ESRCH);
+		atomic_store(&e->done, i);
+	}
+}
+
+static void owns_for_a_while(struct worker *w)
+{
+	uint32_t seed = (uint32_t)(uintptr_t)w->arg;
+
+	random_delay(&seed, 20000);
+	if (seed & 1)
+		CHECK_EQ(&w->v, switchto_self(), gettid());
+	random_delay(&seed, 20000);
+}
+
+static void has_nothing(struct worker *w)
+{
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+static void resumed_while_it_ends(void **state)
+{
+	struct estate e = { .rounds = LOOPS(200) };
+	struct worker first = { 0 };
+	struct verdict v = { 0 };
+
+	(void)state;
+	watchdog_start("ResumedWhileItEnds");
+	worker_start(&first, unknown, NULL);
+	worker_release(&first);
+	workers_join(&first, 1, &v);
+	e.tid = first.tid;
+	worker_start(&e.resumer, resumes_each, &e);
+	for (unsigned int i = 1; i <= e.rounds; i++) {
+		struct worker w = { 0 };
+
+		start_as(e.tid, &w, owns_for_a_while, (void *)(uintptr_t)i);
+		atomic_store(&e.begun, i);
+		workers_join(&w, 1, &v);
+		AWAIT(atomic_load(&e.done) == i);
+		start_as(e.tid, &w, has_nothing, NULL);
+		workers_join(&w, 1, &v);
+	}
+	workers_join(&e.resumer, 1, &v);
+	verdict_assert(&v);
+}
+
+/* Not every user may choose a TID, and not every kernel has seccomp's reports. */
+static int possible(void)
+{
+	struct worker w = { 0 };
+	struct verdict v = { 0 };
+	pid_t tid;
+	int error;
+
+	worker_start(&w, unknown, NULL);
+	tid = w.tid;
+	worker_release(&w);
+	workers_join(&w, 1, &v);
+	do
+		error = try_start_as(tid, &w, unknown, NULL);
+	while (error == EEXIST);
+	if (!error) {
+		worker_release(&w);
+		workers_join(&w, 1, &v);
+	}
+	return error;
+}
+
+int main(void)
+{
+	const struct CMUnitTest cases[] = {
+		cmocka_unit_test(after_unknown_owner),
+		cmocka_unit_test(after_known_owner),
+		cmocka_unit_test(after_cancelled_owner),
+		cmocka_unit_test(after_owner_in_destructor),
+		cmocka_unit_test(resume_before_new_owner_is_known),
+#ifndef UNDER_TSAN
+		cmocka_unit_test(after_parents_thread),
+#endif
+		cmocka_unit_test(resumed_while_it_ends),
+	};
+	int error;
+
+	watchdog_start("tid_reuse");
+	error = possible();
+	if (error) {
+		fprintf(stderr, "tid_reuse: skipped: to choose a thread's TID it needs root "
+				"(CAP_SYS_ADMIN) and seccomp with user notification, got %s\n",
+			strerror(error));
+		return SKIPPED;
+	}
+
+	return cmocka_run_group_tests_name("TID reuse", cases, NULL, NULL) ? EXIT_FAILURE :
+									     EXIT_SUCCESS;
+}
