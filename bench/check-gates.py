@@ -1,0 +1,193 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""Hold the results against the bounds that this project promises to keep."""
+
+import argparse
+import sys
+
+import results
+from results import FREE, ONE_CPU, ONE_THREAD
+
+RATIO_FREE = 5.5            # wake + wait : switch, unpinned; the demo of 2020 had 6.6
+GOAL_FREE = 16.2            # what SwitchTo had in 2013; told, not demanded
+SWAP_PART = 0.60            # FUTEX_SWAP, of wake + wait on one CPU
+GOAL_INSN = 1086            # twice what L4Re takes for a switch; told, as compilers differ
+SWAP_INSN = 1120            # a hand-off, raw and by the library
+DEPTH = 0.05                # nested control groups, to none
+SHARE_POINTS = 3            # a chain's share of the CPU, to that of one thread
+ACCOUNTED_POINTS = 1        # all threads' CPU time, to the time that passed
+LIBRARY_INSN = 60           # what the library may add to it
+STOCK_LIBRARY = 1.03        # the library on a stock kernel, to raw wake + wait
+PATCH_COST = 0.002          # the patches, to operations that are not theirs
+AGREEMENT = 0.005           # repetitions, and boots, among each other
+
+UNTOUCHED = (("BM_Futex", ONE_CPU), ("BM_SchedYield", ONE_CPU), ("BM_FutexWakeNone", ONE_THREAD),
+             ("BM_Pipe", ONE_CPU))
+REPEATED = {
+    "stock": [(n, "", p) for n, p in UNTOUCHED] + [("BM_SwitchTo", "wake-wait", ONE_CPU)],
+    "patched": [(n, "", p) for n, p in UNTOUCHED] + [("BM_FutexSwap", "", ONE_CPU),
+                                                     ("BM_SwitchTo", "swap", ONE_CPU)],
+}
+
+
+SHARES = ("pair/hogs:0", "pair/hogs:1", "pair/hogs:3", "ring8/hogs:1", "ring8/hogs:3",
+          "pair_nice5/hogs:1")
+
+
+class Gates:
+    def __init__(self, columns):
+        self.columns = columns
+        self.failed = 0
+
+    def say(self, passed, name, text):
+        self.failed += not passed
+        print(f"{'PASS' if passed else 'FAIL'}  {name}: {text}")
+
+    def select(self, unit, kind):
+        return [c for c in self.columns if c.unit == unit and c.kind == kind]
+
+    def gate(self, name, columns, where, judge, *keys):
+        """@judge of the figures of @keys -> (passed, text), for each column with all of them."""
+        judged = False
+        why = f"wanted a result of {where} with {' and '.join(title(key) for key in keys)}"
+        for column in columns:
+            cells = [column.cell(key) for key in keys]
+            if None in cells:
+                continue
+            judged = True
+            refused = [c.reason for c in cells if c.value is None]
+            if refused:
+                self.say(False, name, f"no figure, {refused[0]}; {why}")
+            else:
+                passed, text = judge(*(c.value for c in cells))
+                self.say(passed, name, text)
+        if not judged:
+            self.say(False, name, f"no figure, {why}")
+
+    def share(self, columns, name):
+        cells = [cell for cell in (column.share(name) for column in columns) if cell]
+        if not cells:
+            self.say(False, f"CPU share, {name}",
+                     f"no figure, wanted a result of the patched kernel in insn with BM_Share/{name}")
+        for cell in cells:
+            if cell.value is None:
+                self.say(False, f"CPU share, {name}", f"no figure, {cell.reason}")
+                continue
+            expected, accounted = cell.counter("expected"), cell.counter("accounted")
+            self.say(abs(cell.value - expected) <= SHARE_POINTS, f"CPU share, {name}",
+                     f"{cell.value:.1f} %, wanted {expected:.1f} within {SHARE_POINTS} points")
+            if not name.endswith("hogs:0"):
+                self.say(abs(accounted - 100) <= ACCOUNTED_POINTS, f"CPU time adds up, {name}",
+                         f"{accounted:.2f} %, wanted 100 within {ACCOUNTED_POINTS}")
+
+    def agreement(self, kind):
+        for key in REPEATED[kind]:
+            name = f"{title(key)} repeats, {kind}"
+            cells = [c.cell(key) for c in self.select("insn", kind)]
+            cells = [c for c in cells if c and c.value is not None and len(c.samples) > 1]
+            if not cells:
+                self.say(False, name, "no figure, wanted 2 repetitions or more in insn")
+            for cell in cells:
+                self.say(cell.spread <= AGREEMENT, name,
+                         f"{len(cell.samples)} repetitions within {cell.spread:.2%}, "
+                         f"wanted {AGREEMENT:.1%}")
+
+
+def title(key):
+    name, backend, placement = key
+    return " ".join(part for part in (name, backend, placement) if part)
+
+
+def at_most(value, bound, what):
+    return value <= bound, f"{value:.1f} insn, wanted at most {bound:.1f} ({what})"
+
+
+def goal(boot):
+    """Where it is on the way to the published ratio. Not a gate."""
+    futex, switch = (boot.cell(key) for key in (("BM_Futex", "", FREE),
+                                                ("BM_SwitchTo", "swap", FREE)))
+    if futex and switch and futex.value is not None and switch.value is not None:
+        ratio = futex.value / switch.value
+        print(f"      wake + wait : switch, free: {ratio:.2f}, goal {GOAL_FREE}: "
+              f"{'reached' if ratio >= GOAL_FREE else 'not reached'}")
+
+
+def goal_insn(column):
+    for key in (("BM_FutexSwap", "", ONE_CPU), ("BM_SwitchTo", "swap", ONE_CPU)):
+        cell = column.cell(key)
+        if cell and cell.value is not None:
+            print(f"      {title(key)}: {cell.value:.1f} insn, goal {GOAL_INSN}: "
+                  f"{'reached' if cell.value <= GOAL_INSN else 'not reached'}")
+
+
+def check(columns):
+    gates = Gates(columns)
+    insn_patched, insn_stock = gates.select("insn", "patched"), gates.select("insn", "stock")
+    boots = [boot for column in gates.select("ns", "patched") if column.cpus > 1
+             for boot in column.boots()]
+
+    gates.gate("wake + wait : switch, free", boots, "the patched kernel in ns with 2 CPUs",
+               lambda futex, switch: (futex / switch >= RATIO_FREE,
+                                      f"{futex / switch:.2f}, wanted at least {RATIO_FREE} "
+                                      f"({futex:.0f} : {switch:.0f} ns)"),
+               ("BM_Futex", "", FREE), ("BM_SwitchTo", "swap", FREE))
+
+    for boot in boots:
+        goal(boot)
+    for column in insn_patched:
+        goal_insn(column)
+
+    gates.gate("FUTEX_SWAP to wake + wait", insn_patched, "the patched kernel in insn",
+               lambda swap, futex: at_most(swap, futex * SWAP_PART, f"{SWAP_PART:.2f} x BM_Futex"),
+               ("BM_FutexSwap", "", ONE_CPU), ("BM_Futex", "", ONE_CPU))
+    gates.gate("FUTEX_SWAP", insn_patched, "the patched kernel in insn",
+               lambda swap: at_most(swap, SWAP_INSN, "BM_FutexSwap one_cpu"),
+               ("BM_FutexSwap", "", ONE_CPU))
+    gates.gate("switchto_switch()", insn_patched, "the patched kernel in insn",
+               lambda switch: at_most(switch, SWAP_INSN, "BM_SwitchTo swap one_cpu"),
+               ("BM_SwitchTo", "swap", ONE_CPU))
+    gates.gate("a switch in nested groups", insn_patched, "the patched kernel in insn",
+               lambda deep, flat: (abs(deep - flat) <= flat * DEPTH,
+                                   f"{deep:.1f} insn, wanted {flat:.1f} within {DEPTH:.0%}"),
+               ("BM_SwitchTo", "swap", f"{ONE_CPU}, depth 4"), ("BM_SwitchTo", "swap", ONE_CPU))
+    for name in SHARES:
+        gates.share(insn_patched, name)
+    gates.gate("the library's share, swap", insn_patched, "the patched kernel in insn",
+               lambda switch, swap: at_most(switch, swap + LIBRARY_INSN,
+                                            f"BM_FutexSwap + {LIBRARY_INSN}"),
+               ("BM_SwitchTo", "swap", ONE_CPU), ("BM_FutexSwap", "", ONE_CPU))
+    gates.gate("the library's share, wake-wait", insn_stock, "the stock kernel in insn",
+               lambda switch, futex: at_most(switch, futex * STOCK_LIBRARY,
+                                             f"{STOCK_LIBRARY} x BM_Futex"),
+               ("BM_SwitchTo", "wake-wait", ONE_CPU), ("BM_Futex", "", ONE_CPU))
+
+    for name, placement in UNTOUCHED:
+        stock = [c.cell((name, "", placement)) for c in insn_stock]
+        stock = [cell.value for cell in stock if cell and cell.value is not None]
+        if not stock:
+            gates.say(False, f"{name} as on stock",
+                      "no figure, wanted a result of the stock kernel in insn")
+            continue
+        gates.gate(f"{name} as on stock", insn_patched, "the patched kernel in insn",
+                   lambda value, bound=min(stock): at_most(value, bound * (1 + PATCH_COST),
+                                                           f"stock {bound:.1f} + {PATCH_COST:.1%}"),
+                   (name, "", placement))
+
+    gates.agreement("stock")
+    gates.agreement("patched")
+    return gates.failed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="+", metavar="FILE.json",
+                        help="results of switchto-bench: both kernels, in insn and in ns")
+    try:
+        failed = check(results.load(parser.parse_args().files))
+    except results.BadInput as error:
+        sys.exit(f"check-gates.py: {error}")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A row says "one iteration is one switch". The kernel counts switches too:
+ * what it counted goes into the results beside the time, and where the two
+ * must agree and don't, the row is invalid and says so.
+ */
+#ifndef BENCH_CHECK_H
+#define BENCH_CHECK_H
+
+#include <map>
+
+#include <benchmark/benchmark.h>
+
+#include "placement.h"
+
+/* What the kernel has counted for one thread since its creation. */
+struct Counts {
+	long switches;		/* voluntary and involuntary */
+	long migrations;	/* -1: this kernel doesn't tell */
+};
+
+/* All threads of this process, by TID. */
+using Census = std::map<int, Counts>;
+
+Census take_census();
+
+/* What the number of context switches says about a row. */
+enum class Switches {
+	ONE_PER_ITERATION,
+	REPORTED,	/* spins, or stays in user space: no fixed number */
+};
+
+/* Fewer iterations than this are google-benchmark feeling its way. */
+static const long enough = 1000;
+
+/* The result is a row of this text instead of a figure. */
+void skip(benchmark::State &state, const char *reason);
+void invalid(benchmark::State &state, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/*
+ * Adds the counters csw_per_iter and migrations; makes the row invalid on
+ * ONE_CPU if a thread migrated, or if there was not one switch per iteration.
+ * Free threads that find their answer already there don't sleep for it, so
+ * with FREE the number is only reported.
+ */
+void check(benchmark::State &state, Placement placement, Switches rule,
+	   const Census &before, const Census &after);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef BENCH_CONTEXT_H
+#define BENCH_CONTEXT_H
+
+/*
+ * Adds to the results what a reader must know to compare them with others:
+ * the kernel, the machine, and which instrument made the figures.
+ *
+ * Three of these a guest can't know about itself, and whoever starts it says:
+ * SWITCHTO_ACCEL, the accelerator; SWITCHTO_HOST_CPU, the host's processor;
+ * SWITCHTO_UNIT=insn, that a nanosecond on this clock is an instruction.
+ *
+ * Returns nullptr, or what is wrong with one of them.
+ */
+const char *add_context(const char *backend);
+
+#endif

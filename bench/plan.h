@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef BENCH_PLAN_H
+#define BENCH_PLAN_H
+
+#include <string>
+#include <utility>
+
+#include <benchmark/benchmark.h>
+
+/* How many iterations the rows get, from the command line. */
+struct Plan {
+	long switches;	/* 0: google-benchmark finds a number for each row */
+
+	/* One iteration is one switch, one way, or one call. */
+	template <class Row>
+	void add(const std::string &name, Row &&row, long factor = 1) const
+	{
+		auto *added = benchmark::RegisterBenchmark(name.c_str(), std::forward<Row>(row));
+
+		added->UseRealTime()->MeasureProcessCPUTime();
+		if (switches)
+			added->Iterations(switches * factor);
+	}
+
+	/* One iteration is seconds long, and says all: no repetitions. */
+	template <class Row>
+	void add_once(const std::string &name, Row &&row) const
+	{
+		benchmark::RegisterBenchmark(name.c_str(), std::forward<Row>(row))
+			->UseRealTime()->Iterations(1)->Repetitions(1);
+	}
+};
+
+/* One function per file of rows; main() calls them in the table's order. */
+void add_futex_rows(const Plan &plan);
+void add_absl_mutex_rows(const Plan &plan);
+void add_switchto_rows(const Plan &plan);
+void add_futex_swap_rows(const Plan &plan);
+void add_pthread_cond_rows(const Plan &plan);
+void add_semaphore_rows(const Plan &plan);
+void add_fd_rows(const Plan &plan);
+void add_io_uring_rows(const Plan &plan);
+void add_floor_rows(const Plan &plan);
+void add_boost_context_rows(const Plan &plan);
+void add_share_rows(const Plan &plan);
+
+#endif

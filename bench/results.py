@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: MIT
+"""What switchto-bench wrote, as the report and the gates want to read it.
+
+A file is one run of switchto-bench. Runs of the same kernel, instrument and
+machine in the same state make one column of the table, as do the two runs of
+both backends. Where a time is held against another, both are of one boot, told by
+the kernel's boot id; instructions are the same from boot to boot.
+"""
+
+import json
+import statistics
+from dataclasses import dataclass, field
+
+FREE, ONE_CPU, ONE_THREAD = "free", "one_cpu", "1 thread"
+
+# Rows of the library say which backend they are of; the others have none.
+LIBRARY_ROWS = ("BM_SwitchTo", "BM_SwitchResume")
+
+# Not a time but a part of the CPU; by "pair/hogs:1" and the like, not by placement.
+SHARE_ROW = "BM_Share"
+
+# One CPU, and terms of the scheduler's: "depth:4" -> the placement "one_cpu, depth 4".
+VARIANTS = ("depth:", "groups:", "nice:")
+
+# What the rows count beside their figure and the report or the gates ask for.
+COUNTERS = ("handoff_per_iter", "expected", "accounted", "switches", "handoff_per_switch")
+
+STATE = ("kernel", "futex_swap", "unit", "accelerator", "cpus", "host_cpu",
+         "mitigations", "hz", "preemption", "clocksource", "cgroup_depth",
+         "parked_threads")
+NEEDED = STATE + ("boot_id", "backend")
+
+
+class BadInput(Exception):
+    """One line for the user: what was wanted, what was found, what to do."""
+
+
+@dataclass
+class Cell:
+    """All repetitions of one row. Without samples it says why."""
+
+    samples: list = field(default_factory=list)
+    refused: list = field(default_factory=list)
+    counters: dict = field(default_factory=dict)    # name -> samples
+
+    @property
+    def skipped(self):
+        return bool(self.refused) and all(r.startswith("skipped: ") for r in self.refused)
+
+    @property
+    def value(self):
+        """The median, or None: one repetition that is invalid makes the row so."""
+        return statistics.median(self.samples) if self.samples and not self.refused else None
+
+    @property
+    def reason(self):
+        text = next((r for r in self.refused if not r.startswith("skipped: ")), self.refused[0])
+        text = text.removeprefix("skipped: ").removeprefix("invalid: ")
+        total = len(self.refused) + len(self.samples)
+        return text if self.skipped or total == 1 else \
+            f"{text} ({len(self.refused)} of {total} repetitions)"
+
+    @property
+    def spread(self):
+        """How far the repetitions are apart, as a part of the smallest."""
+        return max(self.samples) / min(self.samples) - 1
+
+    def counter(self, name):
+        """The median, None if no repetition has it."""
+        return statistics.median(self.counters[name]) if self.counters.get(name) else None
+
+    def add(self, other):
+        self.samples += other.samples
+        self.refused += other.refused
+        for name, samples in other.counters.items():
+            self.counters.setdefault(name, []).extend(samples)
+
+
+@dataclass
+class Run:
+    """One file."""
+
+    backend: str
+    boot: str
+    rows: dict
+    shares: dict    # Cells in percent, by what follows SHARE_ROW
+
+
+@dataclass
+class Column:
+    """Runs in the same state; their rows by (name, backend or "", placement)."""
+
+    context: dict
+    runs: list = field(default_factory=list)
+
+    @property
+    def patched(self):
+        return self.context["futex_swap"] == "yes"
+
+    @property
+    def kind(self):
+        return "patched" if self.patched else "stock"
+
+    @property
+    def unit(self):
+        return self.context["unit"]
+
+    @property
+    def emulated(self):
+        return "tcg" in self.context["accelerator"].lower()
+
+    @property
+    def unit_label(self):
+        """What a figure of this column may be called; insn is never a time."""
+        return "ns under TCG" if self.unit == "ns" and self.emulated else self.unit
+
+    @property
+    def cpus(self):
+        return int(self.context["cpus"])
+
+    @property
+    def backends(self):
+        return sorted({run.backend for run in self.runs})
+
+    def keys(self):
+        return list(dict.fromkeys(key for run in self.runs for key in run.rows))
+
+    def cell(self, key):
+        """The row's repetitions from all the runs, None if none has it."""
+        return _merge(self.runs, key)
+
+    def share_names(self):
+        return sorted({name for run in self.runs for name in run.shares})
+
+    def share(self, name):
+        cells = [run.shares[name] for run in self.runs if name in run.shares]
+        return _merged(cells)
+
+    def boots(self):
+        """The same, one column for each boot."""
+        by_boot = {}
+        for run in self.runs:
+            by_boot.setdefault(run.boot, Column(self.context)).runs.append(run)
+        return list(by_boot.values())
+
+    def ratio(self, key):
+        """To BM_Futex in the same placement: of the same file where it is in it, else
+        of the same boot, else, of instructions, of another boot in the same state.
+
+        What runs in one thread is held against two threads on one CPU.
+        """
+        base_key = ("BM_Futex", "", FREE if key[2] == FREE else ONE_CPU)
+        mine = [run for run in self.runs if key in run.rows]
+        files = [run for run in mine if base_key in run.rows]
+        boots = [run for run in self.runs if run.boot in {r.boot for r in mine}]
+        base = _merge(files, base_key) or _merge(boots, base_key)
+        if not base and self.unit == "insn":
+            base = self.cell(base_key)
+        cell = self.cell(key)
+        if not cell or not base or cell.value is None or base.value is None:
+            return None
+        return cell.value / base.value
+
+    def describe(self):
+        """One line: everything that a figure must not be read without."""
+        c = self.context
+        cpus = f"{c['cpus']} CPU" + ("" if c["cpus"] == "1" else "s")
+        return (f"{self.kind} kernel {c['kernel']}, accelerator {c['accelerator']}, {cpus}, "
+                f"{c['mitigations']}, host CPU {c['host_cpu']}")
+
+    def describe_more(self):
+        c = self.context
+        return (f"HZ {c['hz']}, {c['preemption']}, clocksource {c['clocksource']}, "
+                f"cgroup depth {c['cgroup_depth']}, parked threads {c['parked_threads']}, "
+                f"backend {' and '.join(self.backends)}")
+
+
+def _merge(runs, key):
+    return _merged([run.rows[key] for run in runs if key in run.rows])
+
+
+def _merged(cells):
+    merged = Cell()
+    for cell in cells:
+        merged.add(cell)
+    return merged if cells else None
+
+
+def is_variant(placement):
+    return placement.startswith(ONE_CPU + ", ")
+
+
+def _row_key(name, backend):
+    """BM_X/free/iterations:9/process_time/real_time -> ("BM_X", backend, "free")"""
+    parts = name.split("/")
+    placement = parts[1] if len(parts) > 1 and parts[1] in (FREE, ONE_CPU) else ONE_THREAD
+    if placement == ONE_CPU and len(parts) > 2 and parts[2].startswith(VARIANTS):
+        placement += ", " + parts[2].replace(":", " ")
+    return parts[0], backend if parts[0] in LIBRARY_ROWS else "", placement
+
+
+def _rows(results, backend):
+    scale = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+    rows, shares = {}, {}
+    for result in results:
+        if result.get("run_type") != "iteration":
+            continue
+        parts = result["name"].split("/")
+        key = _row_key(result["name"], backend)
+        if parts[0] == SHARE_ROW:
+            cell = shares.setdefault("/".join(parts[1:3]), Cell())
+        elif is_variant(key[2]) and backend != "swap":
+            continue    # nothing but a skip: there is no hand-off to be had
+        else:
+            cell = rows.setdefault(key, Cell())
+        if result.get("error_occurred"):
+            cell.refused.append(result.get("error_message") or "no reason given")
+        else:
+            cell.samples.append(result["share"] if parts[0] == SHARE_ROW else
+                                result["real_time"] * scale[result["time_unit"]])
+            for name in COUNTERS:
+                if name in result:
+                    cell.counters.setdefault(name, []).append(result[name])
+    return rows, shares
+
+
+def _load(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+    except OSError as error:
+        raise BadInput(f"{path}: wanted a result of switchto-bench, "
+                       f"can't read it: {error.strerror}") from None
+    except ValueError:
+        raise BadInput(f"{path}: wanted JSON from switchto-bench --benchmark_out, found "
+                       "something else or half of one; run it again") from None
+
+    context = data.get("context") if isinstance(data, dict) else None
+    results = data.get("benchmarks") if isinstance(data, dict) else None
+    if not isinstance(context, dict) or not isinstance(results, list):
+        raise BadInput(f"{path}: wanted google-benchmark's JSON, found another; "
+                       "give the file of switchto-bench --benchmark_out")
+    missing = [key for key in NEEDED if key not in context]
+    if missing:
+        raise BadInput(f"{path}: wanted a result of switchto-bench, found one without "
+                       f"'{missing[0]}' in its context; give switchto-bench's own")
+
+    try:
+        rows, shares = _rows(results, context["backend"])
+    except (AttributeError, KeyError, TypeError) as error:
+        raise BadInput(f"{path}: wanted google-benchmark's rows, found one that can't be read "
+                       f"({error}); give the file of switchto-bench --benchmark_out") from None
+    if not rows and not shares:
+        raise BadInput(f"{path}: wanted rows with their repetitions, found none; run "
+                       "switchto-bench without an aggregates_only option")
+    # Without an id, one file is all that is known to be of one boot.
+    boot = path if context["boot_id"] == "unknown" else context["boot_id"]
+    return context, Run(context["backend"], boot, rows, shares)
+
+
+def load(paths):
+    """The columns that the files make: ns before insn, stock before patched."""
+    columns = {}
+    for path in paths:
+        context, run = _load(path)
+        state = tuple(context[key] for key in STATE)
+        columns.setdefault(state, Column(context)).runs.append(run)
+    return sorted(columns.values(), key=lambda c: (c.unit != "ns", c.patched))

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/* The library: switch, and its two halves as two calls. */
+#include <cstring>
+#include <string>
+
+#include <switchto/switchto.h>
+
+#include "die.h"
+#include "hand_off.h"
+
+namespace {
+
+struct Library {
+	static constexpr Switches rule = Switches::ONE_PER_ITERATION;
+
+	pid_t tids[2];
+
+	/* main() has made the library's choice, or ended. */
+	static const char *unavailable() { return nullptr; }
+
+	void enter(Side me)
+	{
+		tids[me] = switchto_self();
+		if (tids[me] < 0)
+			die("switchto_self");
+	}
+
+	void post(Side to)
+	{
+		if (switchto_resume(tids[to]))
+			die("switchto_resume");
+	}
+
+	void wait(Side)
+	{
+		if (switchto_wait(nullptr) < 0)
+			die("switchto_wait");
+	}
+};
+
+struct SwitchTo : Library {
+	void hand_off(Side me)
+	{
+		if (switchto_switch(tids[other(me)]) < 0)
+			die("switchto_switch");
+	}
+};
+
+struct SwitchResume : Library {
+	void hand_off(Side me)
+	{
+		post(other(me));
+		wait(me);
+	}
+};
+
+bool swap_backend()
+{
+	return !strcmp(switchto_backend(), "swap");
+}
+
+/* BM_SwitchTo on one CPU once more, on @On's terms, made anew for each run. */
+template <class On, class... Args>
+void add_row_on_terms(const std::string &variant, const Plan &plan, HandOffs hand_offs,
+		      Args... args)
+{
+	plan.add("BM_SwitchTo/one_cpu/" + variant, [=](benchmark::State &state) {
+		if (!swap_backend())
+			return skip(state, "the backend is not swap: nothing to hand off");
+
+		On terms(args...);
+		ping_pong<SwitchTo>(state, Placement::ONE_CPU, hand_offs, &terms);
+	});
+}
+
+} // namespace
+
+void add_switchto_rows(const Plan &plan)
+{
+	const HandOffs claim = swap_backend() ? HandOffs::CLAIMED : HandOffs::NOT_COUNTED;
+
+	add_hand_off_rows<SwitchTo>("BM_SwitchTo", plan, claim);
+	/* Groups that nest, and a weight that both have: handed off all the same. */
+	add_row_on_terms<OneGroup>("depth:4", plan, HandOffs::CLAIMED, 4);
+	add_row_on_terms<TwoGroups>("groups:2", plan, HandOffs::SHOWN);
+	add_row_on_terms<Nice>("nice:5", plan, HandOffs::CLAIMED, 5, 5);
+	add_row_on_terms<Nice>("nice:0,5", plan, HandOffs::SHOWN, 0, 5);
+	add_hand_off_rows<SwitchResume>("BM_SwitchResume", plan);
+}
