@@ -438,7 +438,24 @@ vng_command() { # [streams]
 
 # vm_exec CMD...: runs it in the VM, with the standard streams of the caller.
 # Its status is returned. 124: the time limit; 125: the VM failed.
+#
+# Under TCG with several CPUs one boot in fifty was seen (QEMU 7.2, a busy host)
+# to end within seconds, before the kernel had a console to say why. CMD has not
+# begun by then, so it is no loss to boot again, aloud.
 vm_exec() {
+	local try status
+
+	for try in 1 2 3; do
+		status=0
+		vm_exec_once "$@" || status=$?
+		if [ $status -ne 125 ] || [ "$accel" != tcg ] || [ -e "$run/up" ] || [ $try -eq 3 ]; then
+			return $status
+		fi
+		say "booting once more ($try of 2)"
+	done
+}
+
+vm_exec_once() {
 	local start=$SECONDS limit_boot=${VM_BOOT_LIMIT:-180} status why='' copiers v
 
 	new_run
