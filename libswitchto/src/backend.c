@@ -12,13 +12,14 @@ bool switchto_is_swap;
 /*
  * Asks the kernel without an effect: nobody waits on the one word, and the
  * value of the other is not the one expected. EAGAIN comes from the patched
- * kernel alone, ENOSYS from every other.
+ * kernel alone, ENOSYS from every other. With a hint, as the library gives one.
  */
 static int probe_swap(void)
 {
+	enum { TID_HINT = 1 };
 	futex_word word = 0, wake = 0;
 
-	return futex_swap(&word, 1, NULL, &wake);
+	return futex_swap(&word, 1, NULL, &wake, TID_HINT);
 }
 
 int switchto_choose_backend(void)

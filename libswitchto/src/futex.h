@@ -21,6 +21,7 @@
  * same reason not whatever a header calls FUTEX_SWAP.
  */
 #define SWITCHTO_FUTEX_SWAP 14
+#define SWITCHTO_FUTEX_WAKE_HINT 15
 
 typedef _Atomic uint32_t futex_word;
 
@@ -80,14 +81,22 @@ static inline int futex_wait(futex_word *word, uint32_t val, const struct timesp
 }
 
 /*
- * Wakes at most one on @wake, then sleeps while *word is @val, for as long as
- * @timeout says, relative. Whoever was on @wake has been woken if the answer is
- * 0, EAGAIN, EINTR or ETIMEDOUT.
+ * Wakes at most one on @wake, of which @hint is the TID, then sleeps while *word
+ * is @val, for as long as @timeout says, relative. Whoever was on @wake has been
+ * woken if the answer is 0, EAGAIN, EINTR or ETIMEDOUT. With NULL for @wake it
+ * only sleeps, and as futex_wait() but that a hint finds the sleeper.
  */
 static inline int futex_swap(futex_word *word, uint32_t val, const struct timespec *timeout,
-			     futex_word *wake)
+			     futex_word *wake, uint32_t hint)
 {
-	return futex_call(word, SWITCHTO_FUTEX_SWAP | FUTEX_PRIVATE_FLAG, val, timeout, wake, 0);
+	return futex_call(word, SWITCHTO_FUTEX_SWAP | FUTEX_PRIVATE_FLAG, val, timeout, wake, hint);
+}
+
+/* futex_wake() of the one whose TID @hint is. Nobody has been woken if it fails. */
+static inline int futex_wake_hint(futex_word *word, uint32_t hint)
+{
+	return futex_call(word, SWITCHTO_FUTEX_WAKE_HINT | FUTEX_PRIVATE_FLAG, 1, NULL, NULL,
+			  hint);
 }
 
 #endif /* SWITCHTO_FUTEX_H */

@@ -106,6 +106,60 @@ static _Noreturn void broken(const char *what, int error)
 	abort();
 }
 
+/* How long it is to @deadline, 0 if it has passed: FUTEX_SWAP's is relative. */
+static void time_left(const struct timespec *deadline, struct timespec *left)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	left->tv_sec = deadline->tv_sec - now.tv_sec;
+	left->tv_nsec = deadline->tv_nsec - now.tv_nsec;
+	if (left->tv_nsec < 0) {
+		left->tv_nsec += NSEC_PER_SEC;
+		left->tv_sec--;
+	}
+	if (left->tv_sec < 0)
+		*left = (struct timespec){ 0 };
+}
+
+/* Whether FUTEX_SWAP that returned @error has woken the target and waited, if need be. */
+static inline bool swap_woke(int error)
+{
+	switch (error) {
+	case 0:
+	case EAGAIN:
+	case EINTR:
+	case ETIMEDOUT:
+		return true;
+	}
+	/*
+	 * The operation was there when it was probed for and is not now: the
+	 * process was moved to another kernel, or a filter was put in front of
+	 * it. The target has not been woken.
+	 */
+	return false;
+}
+
+/*
+ * Sleeps while one's own word is @waiting. Where the kernel has FUTEX_SWAP, in
+ * that: who sleeps so is found by a hint, however many others are parked.
+ */
+static inline int park(struct thread *me, uint32_t waiting, const struct timespec *deadline)
+{
+	if (likely(switchto_is_swap)) {
+		struct timespec left;
+		int error;
+
+		if (unlikely(deadline))
+			time_left(deadline, &left);
+		error = futex_swap(&me->word, waiting, deadline ? &left : NULL, NULL, 0);
+		if (likely(swap_woke(error)))
+			return error;
+	}
+
+	return futex_wait(&me->word, waiting, deadline);
+}
+
 /*
  * Sleeps on until there is a resume. @error is how the sleep before ended, and
  * a sleep can end like this:
@@ -142,7 +196,7 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 			broken("FUTEX_WAIT", error);
 		}
 
-		error = futex_wait(&me->word, waiting, deadline);
+		error = park(me, waiting, deadline);
 	}
 }
 
@@ -155,49 +209,15 @@ static inline pid_t wait_until(const struct timespec *deadline)
 	if (!begin_wait(me, switchto_this.running))
 		return take(me);
 
-	error = futex_wait(&me->word, waiting, deadline);
+	error = park(me, waiting, deadline);
 	if (likely(state_of(me) == RESUMED))
 		return take(me);
 	return sleep_again(me, waiting, deadline, error);
 }
 
-/* How long it is to @deadline, 0 if it has passed: FUTEX_SWAP's is relative. */
-static void time_left(const struct timespec *deadline, struct timespec *left)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	left->tv_sec = deadline->tv_sec - now.tv_sec;
-	left->tv_nsec = deadline->tv_nsec - now.tv_nsec;
-	if (left->tv_nsec < 0) {
-		left->tv_nsec += NSEC_PER_SEC;
-		left->tv_sec--;
-	}
-	if (left->tv_sec < 0)
-		*left = (struct timespec){ 0 };
-}
-
-/* Whether FUTEX_SWAP that returned @error has woken the target and waited, if need be. */
-static inline bool swap_woke(int error)
-{
-	switch (error) {
-	case 0:
-	case EAGAIN:
-	case EINTR:
-	case ETIMEDOUT:
-		return true;
-	}
-	/*
-	 * The operation was there when it was probed for and is not now: the
-	 * process was moved to another kernel, or a filter was put in front of
-	 * it. The target has not been woken.
-	 */
-	return false;
-}
-
-/* Step 3 of a switch. What futex_wait() on one's own word would return. */
-static inline int wake_and_wait(struct thread *target, struct thread *me, uint32_t waiting,
-				const struct timespec *deadline)
+/* Step 3 of a switch. What park() would return. */
+static inline int wake_and_wait(struct thread *target, pid_t tid, struct thread *me,
+				uint32_t waiting, const struct timespec *deadline)
 {
 	if (likely(switchto_is_swap)) {
 		struct timespec left;
@@ -205,13 +225,14 @@ static inline int wake_and_wait(struct thread *target, struct thread *me, uint32
 
 		if (unlikely(deadline))
 			time_left(deadline, &left);
-		error = futex_swap(&me->word, waiting, deadline ? &left : NULL, &target->word);
+		error = futex_swap(&me->word, waiting, deadline ? &left : NULL, &target->word,
+				   (uint32_t)tid);
 		if (likely(swap_woke(error)))
 			return error;
 	}
 
-	futex_wake(&target->word);
-	return futex_wait(&me->word, waiting, deadline);
+	thread_wake(target, tid);
+	return park(me, waiting, deadline);
 }
 
 static inline bool tid_in_range(pid_t tid)
@@ -243,10 +264,10 @@ static inline int give(pid_t tid, pid_t by, struct thread **target)
 
 /* Step 2 found a resume: the target is woken all the same, if it waits. */
 static __attribute__((noinline, cold)) pid_t switch_resumed(struct thread *me,
-							    struct thread *target)
+							    struct thread *target, pid_t tid)
 {
 	if (target)
-		futex_wake(&target->word);
+		thread_wake(target, tid);
 	return take(me);
 }
 
@@ -261,12 +282,12 @@ static inline pid_t switch_until(pid_t tid, const struct timespec *deadline)
 		return fail(error);
 
 	if (!begin_wait(me, switchto_this.running))
-		return switch_resumed(me, target);
+		return switch_resumed(me, target, tid);
 
 	if (likely(target))
-		error = wake_and_wait(target, me, waiting, deadline);
+		error = wake_and_wait(target, tid, me, waiting, deadline);
 	else
-		error = futex_wait(&me->word, waiting, deadline);
+		error = park(me, waiting, deadline);
 
 	if (likely(state_of(me) == RESUMED))
 		return take(me);
@@ -341,7 +362,7 @@ int switchto_resume(pid_t tid)
 		return fail(error);
 
 	if (target)
-		futex_wake(&target->word);
+		thread_wake(target, tid);
 	errno = saved;
 	return 0;
 }
@@ -358,11 +379,11 @@ static __attribute__((noinline, cold)) pid_t switch_slow(pid_t tid)
 /* What is left to do after FUTEX_SWAP returned @error, if not: woken by a resume. */
 static __attribute__((noinline, cold)) pid_t switch_sleep_again(struct thread *me,
 								uint32_t waiting, int error,
-								struct thread *target)
+								struct thread *target, pid_t tid)
 {
 	if (!swap_woke(error)) {
-		futex_wake(&target->word);
-		error = futex_wait(&me->word, waiting, NULL);
+		thread_wake(target, tid);
+		error = park(me, waiting, NULL);
 	}
 	return sleep_again(me, waiting, NULL, error);
 }
@@ -399,17 +420,17 @@ pid_t switchto_switch(pid_t tid)
 	/* Step 2 */
 	waiting = switchto_this.running ^ (RUNNING ^ WAITING);
 	if (unlikely(!begin_wait(me, waiting ^ (RUNNING ^ WAITING))))
-		return switch_resumed(me, target);
+		return switch_resumed(me, target, tid);
 
 	/* Step 3 */
-	error = futex_swap(&me->word, waiting, NULL, &target->word);
+	error = futex_swap(&me->word, waiting, NULL, &target->word, (uint32_t)tid);
 	/*
 	 * So that the compiler computes RUNNING from it anew instead of saving
 	 * two registers to keep both: 5 of 1090 insn.
 	 */
 	__asm__("" : "+r"(waiting));
 	if (unlikely(error) || unlikely(state_of(me) != RESUMED))
-		return switch_sleep_again(me, waiting, error, target);
+		return switch_sleep_again(me, waiting, error, target, tid);
 	return take_running(me, waiting ^ (RUNNING ^ WAITING));
 }
 

@@ -188,8 +188,15 @@ static int thread_identity(pid_t tid, uint64_t *identity)
 	}
 #endif
 	error = read_task_stat(tid, &task);
+	if (out_of_resources(error))
+		return ENOMEM;
+	/*
+	 * No such file: there is no /proc, or the thread has ended since. Of one
+	 * that ends at that moment pidfd_open() may have said something else
+	 * than ESRCH, too (EINVAL, Linux 6.12).
+	 */
 	if (error)
-		return out_of_resources(error) ? ENOMEM : error == ESRCH ? ESRCH : ENOSYS;
+		return error == ESRCH || syscall(SYS_tgkill, getpid(), tid, 0) ? ESRCH : ENOSYS;
 
 	*identity = task.start_time;
 	return 0;
@@ -314,6 +321,6 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 	if ((seen & WORD_STATE) == UNKNOWN || !thread_give(thread, &seen, by))
 		return ESRCH;
 	if ((seen & WORD_STATE) == WAITING)
-		futex_wake(&thread->word);
+		thread_wake(thread, tid);
 	return 0;
 }

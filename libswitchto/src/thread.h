@@ -44,6 +44,7 @@
 #ifndef SWITCHTO_THREAD_H
 #define SWITCHTO_THREAD_H
 
+#include "backend.h"
 #include "futex.h"
 
 #include <stdbool.h>
@@ -141,6 +142,14 @@ static inline bool thread_give(struct thread *thread, uint32_t *seen, pid_t by)
 	}
 
 	return true;
+}
+
+/* Wakes @thread, whose TID is @tid, from its sleep on its word. */
+static inline void thread_wake(struct thread *thread, pid_t tid)
+{
+	if (switchto_is_swap && !futex_wake_hint(&thread->word, (uint32_t)tid))
+		return;
+	futex_wake(&thread->word);
 }
 
 #endif /* SWITCHTO_THREAD_H */
