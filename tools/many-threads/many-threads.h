@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* What the parts of many-threads share. */
+#ifndef MANY_THREADS_H
+#define MANY_THREADS_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define PID_MAX_LIMIT	4194304		/* include/linux/threads.h, 64 bits */
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+/* How long nothing may move before that is a failure. */
+#define STALL_SECONDS	60
+
+/* What malloc() asks the kernel for when it has nothing left. */
+#define MALLOC_STEP	(1 << 20)
+
+/* limits.c */
+
+/*
+ * The whole of a file, cut at @size - 1, as a string; NULL if it can't be read.
+ * Without stdio, for it also has to work when there is no memory left.
+ */
+char *read_text(const char *path, char *text, size_t size);
+
+/* The number after @key in lines like "Key:   123 kB"; -1 if there is none. */
+long long field(const char *text, const char *key);
+
+/*
+ * One line on standard error: how many threads were wanted and made, @error,
+ * and which limit it was, as far as that can be told; then those it was not.
+ * Called while the threads that were made still live, for they are what is
+ * compared with the limits. @bytes is how much memory the failed call wanted.
+ */
+void say_limits(long wanted, long made, const char *what, int error, size_t bytes);
+
+/* storm.c: an exit status. */
+int storm(long threads, long seconds);
+
+/* many-threads.c */
+uint64_t now_ns(void);
+void nap(void);
+
+#endif /* MANY_THREADS_H */
