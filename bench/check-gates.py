@@ -17,6 +17,7 @@ DEPTH = 0.05                # nested control groups, to none
 SHARE_POINTS = 3            # a chain's share of the CPU, to that of one thread
 ACCOUNTED_POINTS = 1        # all threads' CPU time, to the time that passed
 LIBRARY_INSN = 60           # what the library may add to it
+PARKED = 1.10               # a switch beside the most parked threads, to one beside none
 STOCK_LIBRARY = 1.03        # the library on a stock kernel, to raw wake + wait
 PATCH_COST = 0.002          # the patches, to operations that are not theirs
 AGREEMENT = 0.005           # repetitions, and boots, among each other
@@ -80,6 +81,23 @@ class Gates:
                 self.say(abs(accounted - 100) <= ACCOUNTED_POINTS, f"CPU time adds up, {name}",
                          f"{accounted:.2f} %, wanted 100 within {ACCOUNTED_POINTS}")
 
+    def parked(self, growth, key):
+        """Beside the most threads that anybody tried, which are some."""
+        most = max(growth.columns)
+        name = f"{title(key)} beside {most:,} parked threads"
+        cells = growth.cells(key)
+        if missing := [number for number in (0, most) if number not in cells]:
+            self.say(False, name, "no figure, wanted a result of the same kernel in insn with "
+                                  f"{missing[0]:,} parked threads and {title(key)}")
+        elif refused := [cells[number].reason for number in (0, most)
+                         if cells[number].value is None]:
+            self.say(False, name, f"no figure, {refused[0]}")
+        else:
+            none = cells[0].value
+            passed, text = at_most(cells[most].value, none * PARKED,
+                                   f"{PARKED:.2f} x {none:.1f} beside none")
+            self.say(passed, name, text)
+
     def agreement(self, kind):
         for key in REPEATED[kind]:
             name = f"{title(key)} repeats, {kind}"
@@ -120,7 +138,7 @@ def goal_insn(column):
                   f"{'reached' if cell.value <= GOAL_INSN else 'not reached'}")
 
 
-def check(columns):
+def check(columns, growths):
     gates = Gates(columns)
     insn_patched, insn_stock = gates.select("insn", "patched"), gates.select("insn", "stock")
     boots = [boot for column in gates.select("ns", "patched") if column.cpus > 1
@@ -161,6 +179,11 @@ def check(columns):
                                              f"{STOCK_LIBRARY} x BM_Futex"),
                ("BM_SwitchTo", "wake-wait", ONE_CPU), ("BM_Futex", "", ONE_CPU))
 
+    for growth in growths:
+        if growth.whole.unit == "insn" and growth.whole.patched:
+            for row in ("BM_SwitchTo", "BM_SwitchResume"):
+                gates.parked(growth, (row, "swap", ONE_CPU))
+
     for name, placement in UNTOUCHED:
         stock = [c.cell((name, "", placement)) for c in insn_stock]
         stock = [cell.value for cell in stock if cell and cell.value is not None]
@@ -183,7 +206,7 @@ def main():
     parser.add_argument("files", nargs="+", metavar="FILE.json",
                         help="results of switchto-bench: both kernels, in insn and in ns")
     try:
-        failed = check(results.load(parser.parse_args().files))
+        failed = check(*results.load(parser.parse_args().files))
     except results.BadInput as error:
         sys.exit(f"check-gates.py: {error}")
     sys.exit(1 if failed else 0)

@@ -4,9 +4,9 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#include <dirent.h>
 #include <fstream>
 #include <string>
+#include <sys/resource.h>
 
 #include "die.h"
 
@@ -17,67 +17,44 @@
  */
 static const double tolerance = 0.05;
 
-/* The sum of the lines of @path that begin with one of the two; -1: none. */
-static long sum_of(const std::string &path, const char *first, const char *second)
+/* -1: it ended, or this kernel doesn't tell. */
+static long migrations_of(pid_t thread)
 {
-	std::ifstream file(path);
+	std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/sched");
 	std::string line;
-	long sum = -1;
 
 	while (std::getline(file, line)) {
-		if (line.rfind(first, 0) && (!second || line.rfind(second, 0)))
-			continue;
-		sum = (sum < 0 ? 0 : sum) + atol(line.c_str() + line.find(':') + 1);
+		if (!line.rfind("se.nr_migrations", 0))
+			return atol(line.c_str() + line.find(':') + 1);
 	}
-	return sum;
+	return -1;
 }
 
-Census take_census()
+Census take_census(std::initializer_list<pid_t> threads)
 {
-	static const char tasks[] = "/proc/self/task";
 	Census census;
-	DIR *dir = opendir(tasks);
+	rusage usage;
 
-	if (!dir)
-		die(tasks);
-
-	while (const dirent *entry = readdir(dir)) {
-		if (entry->d_name[0] == '.')
-			continue;
-
-		std::string task = std::string(tasks) + "/" + entry->d_name;
-		long switches = sum_of(task + "/status", "voluntary_ctxt_switches",
-				       "nonvoluntary_ctxt_switches");
-		long migrations = sum_of(task + "/sched", "se.nr_migrations", nullptr);
-
-		/* A thread that ended in between. */
-		if (switches < 0)
-			continue;
-		census[atoi(entry->d_name)] = { switches, migrations };
-	}
-	closedir(dir);
+	for (pid_t thread : threads)
+		census.migrations[thread] = migrations_of(thread);
+	if (getrusage(RUSAGE_SELF, &usage))
+		die("getrusage");
+	census.switches = usage.ru_nvcsw + usage.ru_nivcsw;
 
 	return census;
 }
 
-/*
- * Of the threads that were there from beginning to end. The partner of the row
- * before has been joined, and may be seen on its last steps even so.
- */
-static Counts difference(const Census &before, const Census &after)
+/* -1: not known of each of them. */
+static long migrations_between(const Census &before, const Census &after)
 {
-	Counts sum = { 0, 0 };
+	long sum = 0;
 
-	for (const auto &[tid, end] : after) {
-		auto start = before.find(tid);
+	for (const auto &[thread, end] : after.migrations) {
+		long start = before.migrations.at(thread);
 
-		if (start == before.end())
-			continue;
-		sum.switches += end.switches - start->second.switches;
-		if (end.migrations < 0 || start->second.migrations < 0)
-			sum.migrations = -1;
-		else if (sum.migrations >= 0)
-			sum.migrations += end.migrations - start->second.migrations;
+		if (start < 0 || end < 0)
+			return -1;
+		sum += end - start;
 	}
 	return sum;
 }
@@ -101,18 +78,18 @@ void invalid(benchmark::State &state, const char *format, ...)
 void check(benchmark::State &state, Placement placement, Switches rule,
 	   const Census &before, const Census &after)
 {
-	const Counts counted = difference(before, after);
-	const double per_iteration = double(counted.switches) / state.iterations();
+	const long migrations = migrations_between(before, after);
+	const double per_iteration = double(after.switches - before.switches) / state.iterations();
 
 	state.counters["csw_per_iter"] = per_iteration;
-	if (counted.migrations >= 0)
-		state.counters["migrations"] = counted.migrations;
+	if (migrations >= 0)
+		state.counters["migrations"] = migrations;
 
 	if (placement != Placement::ONE_CPU)
 		return;
 
-	if (counted.migrations > 0)
-		invalid(state, "%ld migrations between CPUs, wanted none", counted.migrations);
+	if (migrations > 0)
+		invalid(state, "%ld migrations between CPUs, wanted none", migrations);
 	else if (rule == Switches::ONE_PER_ITERATION && state.iterations() >= enough &&
 		 (per_iteration < 1 - tolerance || per_iteration > 1 + tolerance))
 		invalid(state, "%.3f context switches per iteration, wanted 1", per_iteration);

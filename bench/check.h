@@ -7,22 +7,28 @@
 #ifndef BENCH_CHECK_H
 #define BENCH_CHECK_H
 
+#include <initializer_list>
 #include <map>
+#include <sys/types.h>
 
 #include <benchmark/benchmark.h>
 
 #include "placement.h"
 
-/* What the kernel has counted for one thread since its creation. */
-struct Counts {
-	long switches;		/* voluntary and involuntary */
-	long migrations;	/* -1: this kernel doesn't tell */
+/*
+ * What the kernel has counted so far. The partner of the row before has been
+ * joined, and may add its last steps even so.
+ */
+struct Census {
+	long switches;				/* the process's, voluntary and involuntary */
+	std::map<pid_t, long> migrations;	/* by TID; -1: this kernel doesn't tell */
 };
 
-/* All threads of this process, by TID. */
-using Census = std::map<int, Counts>;
-
-Census take_census();
+/*
+ * Of the row's own @threads, by name: to look for them among all the threads
+ * of the process can take longer than the row, when others are parked.
+ */
+Census take_census(std::initializer_list<pid_t> threads);
 
 /* What the number of context switches says about a row. */
 enum class Switches {

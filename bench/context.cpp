@@ -170,7 +170,7 @@ static string cgroup_depth()
 	return std::to_string(depth);
 }
 
-const char *add_context(const char *backend)
+const char *add_context(const char *backend, long parked)
 {
 	const char *unit = getenv("SWITCHTO_UNIT");
 	utsname kernel;
@@ -196,7 +196,6 @@ const char *add_context(const char *backend)
 	benchmark::AddCustomContext("clocksource", or_unknown(first_line(
 		"/sys/devices/system/clocksource/clocksource0/current_clocksource")));
 	benchmark::AddCustomContext("cgroup_depth", cgroup_depth());
-	/* Beside the two that switch, no thread waits in a futex here. */
-	benchmark::AddCustomContext("parked_threads", "0");
+	benchmark::AddCustomContext("parked_threads", std::to_string(parked));
 	return nullptr;
 }

@@ -10,8 +10,10 @@
  * SWITCHTO_ACCEL, the accelerator; SWITCHTO_HOST_CPU, the host's processor;
  * SWITCHTO_UNIT=insn, that a nanosecond on this clock is an instruction.
  *
+ * @parked: how many threads wait beside those of the rows.
+ *
  * Returns nullptr, or what is wrong with one of them.
  */
-const char *add_context(const char *backend);
+const char *add_context(const char *backend, long parked);
 
 #endif

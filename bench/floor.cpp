@@ -4,6 +4,7 @@
  * asked for, a system call that does nothing, a wake that finds nobody.
  */
 #include <atomic>
+#include <future>
 #include <sched.h>
 #include <thread>
 #include <unistd.h>
@@ -43,24 +44,27 @@ void sched_yield_row(benchmark::State &state)
 	Placed placed(Placement::ONE_CPU);
 	std::atomic<bool> stop{false};
 	Turns turns;
+	std::promise<pid_t> entered;
 	long yields = 0;
 
 	std::thread partner([&] {
+		entered.set_value(gettid());
 		while (!stop.load(std::memory_order_relaxed))
 			turns.yield(PARTNER);
 	});
 
+	const pid_t self = gettid(), partner_tid = entered.get_future().get();
 	while (turns.changes() < warm_up)
 		turns.yield(MAIN);
 
-	Census before = take_census();
+	Census before = take_census({ self, partner_tid });
 	while (state.KeepRunningBatch(state.max_iterations)) {
 		long end = turns.changes() + state.max_iterations;
 
 		for (; turns.changes() < end; yields++)
 			turns.yield(MAIN);
 	}
-	Census after = take_census();
+	Census after = take_census({ self, partner_tid });
 
 	stop = true;
 	partner.join();

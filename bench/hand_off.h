@@ -19,6 +19,7 @@
 #include <future>
 #include <string>
 #include <thread>
+#include <unistd.h>
 
 #include <benchmark/benchmark.h>
 
@@ -50,7 +51,7 @@ void ping_pong(benchmark::State &state, Placement placement,
 	bool stop = false;	/* handed over with the turn, as is all that follows */
 	bool partner_placed = false;
 	long answers = 0;
-	std::promise<void> entered;
+	std::promise<pid_t> entered;
 
 	std::thread partner([&] {
 		bool held = placed.holds();
@@ -59,7 +60,7 @@ void ping_pong(benchmark::State &state, Placement placement,
 		if (terms)
 			terms->enter(PARTNER);
 		link.enter(PARTNER);
-		entered.set_value();
+		entered.set_value(gettid());
 		link.wait(PARTNER);
 		while (!stop) {
 			link.hand_off(PARTNER);
@@ -72,17 +73,17 @@ void ping_pong(benchmark::State &state, Placement placement,
 	if (terms)
 		terms->enter(MAIN);
 	link.enter(MAIN);
-	entered.get_future().wait();
+	const pid_t self = gettid(), partner_tid = entered.get_future().get();
 	for (long i = 0; i < warm_up; i++)
 		link.hand_off(MAIN);
 
 	SwapCounts swaps_before = read_swap_counts();
-	Census before = take_census();
+	Census before = take_census({ self, partner_tid });
 	while (state.KeepRunningBatch(2 * rounds)) {
 		for (long i = rounds; i; i--)
 			link.hand_off(MAIN);
 	}
-	Census after = take_census();
+	Census after = take_census({ self, partner_tid });
 	SwapCounts swaps_after = read_swap_counts();
 
 	/* The partner waits, or is about to: this turn is its last. */

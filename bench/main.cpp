@@ -4,45 +4,73 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include <benchmark/benchmark.h>
 #include <switchto/switchto.h>
 
 #include "context.h"
+#include "parked.h"
 #include "plan.h"
 
 /* The status by which test drivers know "this kernel can't". */
 static const int exit_skip = 77;
 
-static const char switches_option[] = "--switches=";
+/* TIDs are below this: PID_MAX_LIMIT, include/linux/threads.h. */
+static const long most_threads = 1 << 22;
 
 /*
- * Takes --switches=N out of @args. A count that is fixed is what -icount wants:
- * google-benchmark's minimum time would be half a virtual second, 500 million
- * instructions.
+ * Takes @option, as "--switches=", with a number of @what out of @args. false
+ * if one is not a number from @least to @most.
  */
-static bool take_switches(std::vector<char *> &args, Plan &plan)
+static bool take_numbers(std::vector<char *> &args, const char *option, const char *what,
+			 long least, long most, std::vector<long> &numbers)
 {
-	const size_t length = strlen(switches_option);
+	const size_t length = strlen(option);
 
 	for (auto arg = args.begin(); arg != args.end();) {
 		char *end;
+		long number;
 
-		if (strncmp(*arg, switches_option, length)) {
+		if (strncmp(*arg, option, length)) {
 			++arg;
 			continue;
 		}
 
 		errno = 0;
-		plan.switches = strtol(*arg + length, &end, 10);
-		if (end == *arg + length || *end || errno || plan.switches < 2 ||
-		    plan.switches > INT_MAX) {
-			fprintf(stderr, "switchto-bench: --switches wants a number of switches, 2 or more, not '%s'\n",
-				*arg + length);
+		number = strtol(*arg + length, &end, 10);
+		if (end == *arg + length || *end || errno || number < least || number > most) {
+			fprintf(stderr, "switchto-bench: %s wants a number of %s, %ld to %ld, not '%s'\n",
+				std::string(option, length - 1).c_str(), what, least, most, *arg + length);
 			return false;
 		}
+		numbers.push_back(number);
 		arg = args.erase(arg);
+	}
+	return true;
+}
+
+/*
+ * A count of switches that is fixed is what -icount wants: google-benchmark's
+ * minimum time would be half a virtual second, 500 million instructions.
+ */
+static bool take_plan(std::vector<char *> &args, Plan &plan)
+{
+	std::vector<long> switches, parked;
+
+	if (!take_numbers(args, "--switches=", "switches", 2, INT_MAX, switches) ||
+	    !take_numbers(args, "--parked=", "threads", 0, most_threads, parked) ||
+	    !take_numbers(args, "--ring=", "threads", 2, most_threads, plan.rings))
+		return false;
+
+	if (!switches.empty())
+		plan.switches = switches.back();
+	if (!parked.empty())
+		plan.parked = parked.back();
+	if (plan.parked && !plan.rings.empty()) {
+		fprintf(stderr, "switchto-bench: --ring with --parked: a ring's threads are parked but for one; give each a run of its own\n");
+		return false;
 	}
 	return true;
 }
@@ -67,8 +95,10 @@ static const char *choose_backend(int &status)
 
 static void help()
 {
-	puts("switchto-bench [--switches=N] [--benchmark_...]\n"
+	puts("switchto-bench [--switches=N] [--parked=N] [--ring=N]... [--benchmark_...]\n"
 	     "  --switches=N   N switches per repetition instead of a minimum time\n"
+	     "  --parked=N     N threads parked beside all rows\n"
+	     "  --ring=N       a row more: a ring of N threads (repeatable)\n"
 	     "  other options are google-benchmark's; 7 repetitions, interleaved at random,\n"
 	     "  unless --benchmark_repetitions, --benchmark_enable_random_interleaving say else:\n");
 	benchmark::PrintDefaultHelp();
@@ -80,11 +110,11 @@ int main(int argc, char **argv)
 	char repetitions[] = "--benchmark_repetitions=7";
 	char interleaving[] = "--benchmark_enable_random_interleaving=true";
 	std::vector<char *> args = { argv[0], repetitions, interleaving };
-	Plan plan = { 0 };
+	Plan plan;
 	int status = 1;
 
 	args.insert(args.end(), argv + 1, argv + argc);
-	if (!take_switches(args, plan))
+	if (!take_plan(args, plan))
 		return 1;
 	argc = args.size();
 	args.push_back(nullptr);
@@ -96,7 +126,7 @@ int main(int argc, char **argv)
 	if (!backend)
 		return status;
 
-	if (const char *wrong = add_context(backend)) {
+	if (const char *wrong = add_context(backend, plan.parked)) {
 		fprintf(stderr, "switchto-bench: %s\n", wrong);
 		return 1;
 	}
@@ -112,6 +142,12 @@ int main(int argc, char **argv)
 	add_floor_rows(plan);
 	add_boost_context_rows(plan);
 	add_share_rows(plan);
+	add_ring_rows(plan);
 
+	Parked parked(plan.parked);
+	if (!parked.refused().empty()) {
+		fprintf(stderr, "switchto-bench: --parked: %s\n", parked.refused().c_str());
+		return 1;
+	}
 	return benchmark::RunSpecifiedBenchmarks() ? 0 : 1;
 }

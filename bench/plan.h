@@ -4,22 +4,42 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <benchmark/benchmark.h>
 
-/* How many iterations the rows get, from the command line. */
+/* What the command line asks for. */
 struct Plan {
-	long switches;	/* 0: google-benchmark finds a number for each row */
+	long switches = 0;	/* 0: google-benchmark finds a number for each row */
+	long parked = 0;
+	std::vector<long> rings;
 
 	/* One iteration is one switch, one way, or one call. */
 	template <class Row>
 	void add(const std::string &name, Row &&row, long factor = 1) const
 	{
+		auto *added = add_crowded(name, std::forward<Row>(row), switches * factor);
+
+		if (!parked)
+			added->MeasureProcessCPUTime();
+	}
+
+	/*
+	 * For a row among many threads, of which @iterations, if not 0, are run.
+	 * The kernel reads a process's CPU clock by asking all its threads, and
+	 * google-benchmark does so when the time that it measures has begun: so
+	 * CPU time is the main thread's here.
+	 */
+	template <class Row>
+	benchmark::internal::Benchmark *add_crowded(const std::string &name, Row &&row,
+						    long iterations) const
+	{
 		auto *added = benchmark::RegisterBenchmark(name.c_str(), std::forward<Row>(row));
 
-		added->UseRealTime()->MeasureProcessCPUTime();
-		if (switches)
-			added->Iterations(switches * factor);
+		added->UseRealTime();
+		if (iterations)
+			added->Iterations(iterations);
+		return added;
 	}
 
 	/* One iteration is seconds long, and says all: no repetitions. */
@@ -43,5 +63,6 @@ void add_io_uring_rows(const Plan &plan);
 void add_floor_rows(const Plan &plan);
 void add_boost_context_rows(const Plan &plan);
 void add_share_rows(const Plan &plan);
+void add_ring_rows(const Plan &plan);
 
 #endif

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Make a table and two charts of what switchto-bench measured."""
+"""Make tables and charts of what switchto-bench measured."""
 
 import argparse
+import math
 import os
 import string
 import sys
@@ -121,6 +122,77 @@ def make_shares(columns):
                                          for i, reason in enumerate(notes.reasons, 1)]
 
 
+PARKED_TITLE = "Parked threads"
+PARKED_ROWS = ("BM_Futex", "BM_FutexSwap", "BM_SwitchTo", "BM_SwitchResume")
+PARKED_BELOW = ("One switch on one CPU while that many other threads are parked in switchto_wait(). "
+                "ratio: the most parked threads to the fewest.")
+RING_TITLE = "A ring of threads"
+RING_BELOW = ("One switch of a turn that goes round through that many threads with "
+              "switchto_switch(), on one CPU. ratio: the most threads to the fewest.")
+
+
+def parked_curves(growth):
+    """-> [(row's key, Cells by number of parked threads)]"""
+    keys = [key for key in growth.keys() if key[0] in PARKED_ROWS and key[2] == ONE_CPU]
+    return [(key, growth.cells(key)) for key in sorted(keys, key=sort_key)]
+
+
+def ring_curves(column):
+    return [((results.RING_ROW, backend, ONE_CPU), column.rings(backend))
+            for backend in column.ring_backends()]
+
+
+def end_ratio(cells):
+    """Of the last figure to the first."""
+    values = [cell.value for cell in cells.values()]
+    return values[-1] / values[0] if len(values) > 1 and None not in (values[0], values[-1]) \
+        else None
+
+
+def make_curves(curves):
+    """(letter, column, key, cells) each -> (head, rows, notes), a column for each number."""
+    notes = Notes()
+    numbers = sorted({number for *_, cells in curves for number in cells})
+    head = ["row", "column"] + [f"{number:,}" for number in numbers] + ["ratio"]
+    rows = []
+    for letter, column, key, cells in curves:
+        row = [row_title(key), f"{letter}: {column.kind}, {column.unit_label}"]
+        for number_of_threads in numbers:
+            cell = cells.get(number_of_threads)
+            row.append("-" if not cell else
+                       notes.mark(cell) if cell.value is None else number(cell.value))
+        rows.append(row + [ratio_text(end_ratio(cells))])
+    return head, rows, [f"[{i}] {reason}" for i, reason in enumerate(notes.reasons, 1)]
+
+
+def make_parked(columns, growths):
+    """-> (head, rows, lines below), no rows if nobody ran them."""
+    letters = dict(zip(map(id, columns), LETTERS))
+    curves, others = [], []
+    for growth in growths:
+        letter = letters.get(id(growth.base), "-")
+        if not growth.base:
+            others.append("-: {}; {}".format(*describe(growth.whole)))
+        curves += [(letter, growth.whole, *curve) for curve in parked_curves(growth)]
+    head, rows, reasons = make_curves(curves)
+    return head, rows, [PARKED_BELOW] + others + reasons
+
+
+def make_rings(columns):
+    head, rows, reasons = make_curves([(letter, column, *curve)
+                                       for letter, column in zip(LETTERS, columns)
+                                       for curve in ring_curves(column)])
+    return head, rows, [RING_BELOW] + reasons
+
+
+def sections(columns, growths):
+    """-> [(title, head, rows, lines below)], the tables after the first that have rows."""
+    made = [(SHARES_TITLE, *make_shares(columns)),
+            (PARKED_TITLE, *make_parked(columns, growths)),
+            (RING_TITLE, *make_rings(columns))]
+    return [section for section in made if section[2]]
+
+
 def explain(columns, reasons):
     """The lines under the table: what its words and marks mean."""
     lines = ["One switch, one way; the median of all repetitions. ratio: to BM_Futex in the same "
@@ -150,18 +222,19 @@ def text_table(head, rows):
         cells = [c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))]
         return "  ".join(cells).rstrip()
 
+    heads = [row for row in heads if any(row)]
     return [line(row) for row in heads + [["-" * w for w in widths]] + rows]
 
 
-def as_text(columns):
-    head, rows, reasons = make_table(columns)
-    machines = []
+def as_text(columns, growths):
+    text = []
     for letter, column in zip(LETTERS, columns):
-        machines += [f"{letter}: {{}}\n   {{}}".format(*describe(column))]
-    text = machines + [""] + text_table(head, rows) + [""] + explain(columns, reasons)
-    head, rows, below = make_shares(columns)
+        text += [f"{letter}: {{}}\n   {{}}".format(*describe(column))]
+    head, rows, reasons = make_table(columns)
     if rows:
-        text += ["", SHARES_TITLE, ""] + text_table(head, rows) + [""] + below
+        text += [""] + text_table(head, rows) + [""] + explain(columns, reasons)
+    for name, head, rows, below in sections(columns, growths):
+        text += ["", name, ""] + text_table(head, rows) + [""] + below
     return "\n".join(text) + "\n"
 
 
@@ -173,14 +246,14 @@ def markdown_table(head, rows):
     return [line([cell.replace("\n", " ") for cell in head]), rule] + [line(row) for row in rows]
 
 
-def as_markdown(columns):
+def as_markdown(columns, growths):
     head, rows, reasons = make_table(columns)
     text = [f"- {letter}: " + "; ".join(describe(c)) for letter, c in zip(LETTERS, columns)]
-    text += [""] + markdown_table(head, rows) + [""]
-    text += [f"{line}  " for line in explain(columns, reasons)]
-    head, rows, below = make_shares(columns)
     if rows:
-        text += ["", f"**{SHARES_TITLE}**", ""] + markdown_table(head, rows) + [""]
+        text += [""] + markdown_table(head, rows) + [""]
+        text += [f"{line}  " for line in explain(columns, reasons)]
+    for name, head, rows, below in sections(columns, growths):
+        text += ["", f"**{name}**", ""] + markdown_table(head, rows) + [""]
         text += [f"{line}  " for line in below]
     return "\n".join(text) + "\n"
 
@@ -233,7 +306,7 @@ def emphasise(axes, titles):
             label.set_fontweight("bold")
 
 
-def insn_chart(plt, columns):
+def insn_chart(plt, columns, growths):
     """Bars, cheapest first: one_cpu and what runs in one thread."""
     columns = [c for c in columns if c.unit == "insn"]
     keys = {key for c in columns for key in c.keys() if key[2] != FREE}
@@ -344,7 +417,7 @@ def ns_panel(axes, column, rows, limits):
     bare(axes)
 
 
-def ns_chart(plt, columns):
+def ns_chart(plt, columns, growths):
     """A panel for each column, all on the same scale."""
     panels, samples = [], []
     for column in columns:
@@ -388,6 +461,129 @@ def ns_chart(plt, columns):
     return figure
 
 
+CURVE_COLOURS = {"BM_Futex": "#6b7684", "BM_FutexSwap": "#d99a2b", "BM_SwitchTo": ONE_CPU_COLOUR,
+                 "BM_SwitchResume": FREE_COLOUR, results.RING_ROW: ONE_CPU_COLOUR}
+
+
+def apart(wanted, gap):
+    """@wanted, lowest first, moved as little as keeps them @gap apart."""
+    groups = []     # [values that touch]; each is centred on what its members want
+    for value in wanted:
+        groups.append([value])
+        while len(groups) > 1:
+            below, above = groups[-2:]
+            if centre(above) - centre(below) >= gap * (len(above) + len(below)) / 2:
+                break
+            groups[-2:] = [below + above]
+    return [centre(group) + gap * (i - (len(group) - 1) / 2)
+            for group in groups for i in range(len(group))]
+
+
+def centre(group):
+    return sum(group) / len(group)
+
+
+def spaced(value):
+    return f"{value:,.0f}".replace(",", " ")
+
+
+def curve_panel(axes, curves, numbers, highest, height, xlabel):
+    """A line per row over the logarithm of @numbers, its name where it ends."""
+    logs = {number: math.log10(number) for number in numbers if number}
+    if 0 in numbers:
+        logs[0] = min(logs.values()) - 1    # left of the break
+    left, right = min(logs.values()), max(logs.values())
+    width = max(right - left, 1)
+
+    axes.set_xlim(left - 0.03 * width, right + 0.03 * width)
+    axes.set_ylim(0, highest * 1.06)
+    for key, cells in curves:
+        points = [(logs[number], cell.value) for number, cell in cells.items()
+                  if cell.value is not None]
+        axes.plot(*zip(*points), marker="o", color=CURVE_COLOURS[key[0]], markersize=4.5,
+                  linewidth=2, linestyle=(0, (4, 1.5)) if key[1] == "wake-wait" else "-")
+
+    ends = sorted(((max((number, cell.value) for number, cell in cells.items()
+                        if cell.value is not None), key, cells) for key, cells in curves),
+                  key=lambda end: (end[0][1], sort_key(end[1])))
+    gap = highest * 1.06 / height * 0.21    # a line of text
+    places = apart([value for (_, value), *_ in ends], gap)
+    lift = max(0, gap / 2 - places[0])
+    for ((number_of_threads, value), key, cells), at in zip(ends, places):
+        colour, end = CURVE_COLOURS[key[0]], right + 0.1 * width
+        axes.plot([logs[number_of_threads] + 0.015 * width, end - 0.01 * width],
+                  [value, at + lift], color=colour, linewidth=0.8, alpha=0.6, clip_on=False)
+        ratio = end_ratio(cells)
+        if number_of_threads != numbers[-1]:
+            more = f"  (at {spaced(number_of_threads)})"
+        else:
+            more = f"  ({ratio:.2f} x)" if ratio else ""
+        axes.text(end, at + lift, f"{row_title(key)}  {number(value)}{more}", color=colour,
+                  fontsize=10, va="center", fontweight="bold"
+                  if key[0] in ("BM_SwitchTo", results.RING_ROW) else "normal")
+
+    axes.set_xticks([logs[number] for number in numbers],
+                    [spaced(number) for number in numbers], fontsize=10)
+    axes.yaxis.set_major_formatter(lambda value, position: spaced(value))
+    axes.tick_params(axis="y", labelsize=10)
+    axes.set_xlabel(xlabel, fontsize=10, color=INK)
+    bare(axes)
+    axes.grid(axis="x", visible=False)
+    axes.grid(axis="y", color="#e4e4e4")
+    if 0 in logs and len(logs) > 1:
+        at = (logs[0] + min(value for number, value in logs.items() if number)) / 2
+        axes.text(at, 0, "//", transform=axes.get_xaxis_transform(), ha="center", va="center",
+                  fontsize=10, color=INK, backgroundcolor="white")
+
+
+def curve_chart(plt, panels, main, below, xlabel):
+    """A panel for each (column, curves), all on the same scale."""
+    drawn = []
+    for column, curves in panels:
+        curves = [(key, cells) for key, cells in curves
+                  if any(cell.value is not None for cell in cells.values())]
+        if column.unit == "insn" and curves:
+            drawn.append((column, curves))
+    if not drawn:
+        return None
+
+    columns = [column for column, _ in drawn]
+    width, top, head, body, axis = 9.5, 0.8, 0.35, 3.4, 0.75
+    bottom = footer_height(columns, width)
+    height = top + len(drawn) * (head + body + axis) + bottom
+    highest = max(cell.value or 0 for _, curves in drawn for _, cells in curves
+                  for cell in cells.values())
+    numbers = sorted({number for _, curves in drawn for _, cells in curves for number in cells})
+    figure = plt.figure(figsize=(width, height))
+
+    base = height - top
+    for column, curves in drawn:
+        figure.text(0.15 / width, (base - 0.1) / height, f"{column.kind} kernel", fontsize=11,
+                    fontweight="bold", color=INK, va="center")
+        base -= head + body
+        curve_panel(figure.add_axes([0.075, base / height, 0.5, body / height]), curves, numbers,
+                    highest, body, xlabel)
+        base -= axis
+
+    title(figure, main, below)
+    footer(figure, columns, bottom)
+    return figure
+
+
+def parked_chart(plt, columns, growths):
+    return curve_chart(plt, [(growth.whole, parked_curves(growth)) for growth in growths],
+                       "Instructions per switch beside parked threads",
+                       "two threads on one CPU, all others in switchto_wait(); median, -icount",
+                       "parked threads, log scale")
+
+
+def ring_chart(plt, columns, growths):
+    return curve_chart(plt, [(column, ring_curves(column)) for column in columns],
+                       "Instructions per switch in a ring of threads",
+                       "each thread hands one turn on with switchto_switch(), all on one CPU; "
+                       "median, -icount", "threads in the ring, log scale")
+
+
 def load_matplotlib():
     try:
         import matplotlib
@@ -399,23 +595,28 @@ def load_matplotlib():
     return plt
 
 
+CHARTS = (("insn", insn_chart, "no figures in insn"), ("ns", ns_chart, "no figures in ns"),
+          ("parked", parked_chart, "no figures in insn with parked threads"),
+          ("ring", ring_chart, "no rings in insn"))
+
+
 def save(out, name, text):
     with open(os.path.join(out, name), "w", encoding="utf-8") as file:
         file.write(text)
 
 
-def report(out, columns):
+def report(out, columns, growths):
     plt = load_matplotlib()
-    text = as_text(columns)
+    text = as_text(columns, growths)
     print(text, end="")
     try:
         os.makedirs(out, exist_ok=True)
         save(out, "table.txt", text)
-        save(out, "table.md", as_markdown(columns))
-        for name, draw in (("insn", insn_chart), ("ns", ns_chart)):
-            figure = draw(plt, columns)
+        save(out, "table.md", as_markdown(columns, growths))
+        for name, draw, needed in CHARTS:
+            figure = draw(plt, columns, growths)
             if not figure:
-                print(f"no chart {name}: no figures in {name}")
+                print(f"no chart {name}: {needed}")
                 continue
             for kind in ("svg", "png"):
                 figure.savefig(os.path.join(out, f"{name}.{kind}"), dpi=150)
@@ -428,12 +629,12 @@ def report(out, columns):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", required=True, metavar="DIR",
-                        help="where table.txt, table.md, insn and ns .svg and .png go")
+                        help="where table.txt, table.md and the charts' .svg and .png go")
     parser.add_argument("files", nargs="+", metavar="FILE.json",
                         help="results of switchto-bench (--benchmark_out)")
     args = parser.parse_args()
     try:
-        report(args.out, results.load(args.files))
+        report(args.out, *results.load(args.files))
     except results.BadInput as error:
         sys.exit(f"report.py: {error}")
 

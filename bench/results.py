@@ -3,8 +3,10 @@
 
 A file is one run of switchto-bench. Runs of the same kernel, instrument and
 machine in the same state make one column of the table, as do the two runs of
-both backends. Where a time is held against another, both are of one boot, told by
-the kernel's boot id; instructions are the same from boot to boot.
+both backends. Runs that differ from a column in nothing but how many threads are
+parked beside the rows are no columns; together with it they make a growth. Where a
+time is held against another, both are of one boot, told by the kernel's boot id;
+instructions are the same from boot to boot.
 """
 
 import json
@@ -18,6 +20,9 @@ LIBRARY_ROWS = ("BM_SwitchTo", "BM_SwitchResume")
 
 # Not a time but a part of the CPU; by "pair/hogs:1" and the like, not by placement.
 SHARE_ROW = "BM_Share"
+
+# Of the library, and by its number of threads.
+RING_ROW = "BM_Ring"
 
 # One CPU, and terms of the scheduler's: "depth:4" -> the placement "one_cpu, depth 4".
 VARIANTS = ("depth:", "groups:", "nice:")
@@ -84,6 +89,7 @@ class Run:
     boot: str
     rows: dict
     shares: dict    # Cells in percent, by what follows SHARE_ROW
+    rings: dict     # by (backend, number of threads)
 
 
 @dataclass
@@ -119,6 +125,10 @@ class Column:
         return int(self.context["cpus"])
 
     @property
+    def parked(self):
+        return int(self.context["parked_threads"])
+
+    @property
     def backends(self):
         return sorted({run.backend for run in self.runs})
 
@@ -135,6 +145,15 @@ class Column:
     def share(self, name):
         cells = [run.shares[name] for run in self.runs if name in run.shares]
         return _merged(cells)
+
+    def ring_backends(self):
+        return sorted({backend for run in self.runs for backend, _ in run.rings})
+
+    def rings(self, backend):
+        """Cells by the number of threads."""
+        keys = sorted({key for run in self.runs for key in run.rings if key[0] == backend})
+        return {key[1]: _merged([run.rings[key] for run in self.runs if key in run.rings])
+                for key in keys}
 
     def boots(self):
         """The same, one column for each boot."""
@@ -175,6 +194,34 @@ class Column:
                 f"backend {' and '.join(self.backends)}")
 
 
+@dataclass
+class Growth:
+    """Columns of one state but for the parked threads, by their number, fewest first."""
+
+    columns: dict
+
+    @property
+    def base(self):
+        """The column without parked threads, None if there is none."""
+        return self.columns.get(0)
+
+    @property
+    def whole(self):
+        """All as one column, to describe it."""
+        numbers = [f"{number:,}" for number in self.columns]
+        context = dict(next(iter(self.columns.values())).context,
+                       parked_threads=" / ".join(numbers))
+        return Column(context, [run for c in self.columns.values() for run in c.runs])
+
+    def keys(self):
+        return list(dict.fromkeys(key for c in self.columns.values() for key in c.keys()))
+
+    def cells(self, key):
+        """By the number of parked threads."""
+        cells = {number: column.cell(key) for number, column in self.columns.items()}
+        return {number: cell for number, cell in cells.items() if cell}
+
+
 def _merge(runs, key):
     return _merged([run.rows[key] for run in runs if key in run.rows])
 
@@ -201,7 +248,7 @@ def _row_key(name, backend):
 
 def _rows(results, backend):
     scale = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
-    rows, shares = {}, {}
+    rows, shares, rings = {}, {}, {}
     for result in results:
         if result.get("run_type") != "iteration":
             continue
@@ -209,6 +256,8 @@ def _rows(results, backend):
         key = _row_key(result["name"], backend)
         if parts[0] == SHARE_ROW:
             cell = shares.setdefault("/".join(parts[1:3]), Cell())
+        elif parts[0] == RING_ROW:
+            cell = rings.setdefault((backend, int(parts[2].removeprefix("threads:"))), Cell())
         elif is_variant(key[2]) and backend != "swap":
             continue    # nothing but a skip: there is no hand-off to be had
         else:
@@ -221,7 +270,7 @@ def _rows(results, backend):
             for name in COUNTERS:
                 if name in result:
                     cell.counters.setdefault(name, []).append(result[name])
-    return rows, shares
+    return rows, shares, rings
 
 
 def _load(path):
@@ -246,23 +295,31 @@ def _load(path):
                        f"'{missing[0]}' in its context; give switchto-bench's own")
 
     try:
-        rows, shares = _rows(results, context["backend"])
-    except (AttributeError, KeyError, TypeError) as error:
+        rows, shares, rings = _rows(results, context["backend"])
+        int(context["parked_threads"])
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{path}: wanted google-benchmark's rows, found one that can't be read "
                        f"({error}); give the file of switchto-bench --benchmark_out") from None
-    if not rows and not shares:
+    if not rows and not shares and not rings:
         raise BadInput(f"{path}: wanted rows with their repetitions, found none; run "
                        "switchto-bench without an aggregates_only option")
     # Without an id, one file is all that is known to be of one boot.
     boot = path if context["boot_id"] == "unknown" else context["boot_id"]
-    return context, Run(context["backend"], boot, rows, shares)
+    return context, Run(context["backend"], boot, rows, shares, rings)
 
 
 def load(paths):
-    """The columns that the files make: ns before insn, stock before patched."""
+    """-> (columns, growths) that the files make: ns before insn, stock before patched."""
     columns = {}
     for path in paths:
         context, run = _load(path)
         state = tuple(context[key] for key in STATE)
         columns.setdefault(state, Column(context)).runs.append(run)
-    return sorted(columns.values(), key=lambda c: (c.unit != "ns", c.patched))
+    ordered = sorted(columns.values(), key=lambda c: (c.unit != "ns", c.patched, c.parked))
+
+    growths = {}
+    for column in ordered:
+        state = tuple(column.context[key] for key in STATE if key != "parked_threads")
+        growths.setdefault(state, Growth({})).columns[column.parked] = column
+    return ([c for c in ordered if not c.parked],
+            [g for g in growths.values() if any(g.columns)])

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef BENCH_CROWD_H
+#define BENCH_CROWD_H
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <pthread.h>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+/*
+ * Many threads of the library's, as many as the machine lets us have. Where
+ * they run is where their maker may run.
+ */
+class Crowd {
+public:
+	/*
+	 * What the thread @me does, from 0 on. It begins with switchto_wait(),
+	 * and everything of the crowd is there when that returns. When the crowd
+	 * ends, whatever it waits for then is resumed, and it must return.
+	 */
+	using Body = std::function<void(const Crowd &crowd, long me)>;
+
+	/* Comes back when all of them are known to the library and wait. */
+	Crowd(long size, Body body);
+	~Crowd();
+	Crowd(const Crowd &) = delete;
+	Crowd &operator=(const Crowd &) = delete;
+
+	/*
+	 * "", or how far it came and which limits may have stopped it, in one
+	 * line. The threads that could be made wait all the same.
+	 */
+	const std::string &refused() const { return refused_; }
+
+	/* The end, for who must know of it before the crowd goes out of scope. */
+	void dismiss();
+
+	long size() const { return members_.size(); }
+	pid_t tid(long member) const { return members_[member].tid; }
+
+private:
+	struct Member {
+		Crowd *crowd;
+		pthread_t thread;
+		pid_t tid;
+	};
+
+	static void *begin(void *member);
+	void map_stacks(long size);
+	void make(long size);
+	void wait_for_arrivals();
+	void refuse(long wanted, const char *call, int error);
+
+	const Body body_;
+	std::string refused_;
+	char *stacks_ = nullptr;
+	size_t stack_size_;
+	size_t stacks_size_;
+	std::vector<Member> members_;	/* never moved: threads have pointers into it */
+	std::atomic<long> arrived_{0};
+};
+
+#endif
