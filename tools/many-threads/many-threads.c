@@ -178,7 +178,7 @@ struct cache {
 /* In bytes, but for threads and caches. */
 struct snapshot {
 	long long rss, page_tables;				/* of this process */
-	long long kernel_stack, slab, percpu, taken, unreclaimable;	/* of the machine */
+	long long kernel_stack, vmalloc, slab, percpu, taken, unreclaimable;	/* of the machine */
 	long long threads;
 	int n_caches;			/* -1: can't be read */
 	struct cache caches[1024];
@@ -221,6 +221,7 @@ static void take_snapshot(struct snapshot *s)
 	}
 	if (read_text("/proc/meminfo", text, sizeof(text))) {
 		s->kernel_stack = field(text, "KernelStack") * 1024;
+		s->vmalloc = field(text, "VmallocUsed") * 1024;
 		s->slab = field(text, "Slab") * 1024;
 		s->unreclaimable = field(text, "SUnreclaim") * 1024;
 		s->percpu = field(text, "Percpu") * 1024;
@@ -464,8 +465,8 @@ static bool resume_all(long made, uint32_t round)
  * SLUB keeps free ones in slabs per CPU and counts them as active, and the other
  * programs on the machine go on: with task_structs a little, in a cache that
  * serves more than threads with anything. And where the stacks of the kernel
- * were is remembered until it is worth while to flush the TLBs (lazy_max_pages()
- * in mm/vmalloc.c), in objects whose cache may have been merged with another.
+ * were is remembered, see is_left(), in objects whose cache may have been merged
+ * with another.
  */
 static long tolerance(const char *cache, long n)
 {
@@ -501,11 +502,25 @@ static bool is_left(const struct snapshot *start, const struct snapshot *parked,
 		return true;
 	}
 
+	/* Next to nothing where the kernel's stacks are not mapped. */
+	most = start->vmalloc + stack * tolerance("task_struct", n);
+	if (end->vmalloc > most) {
+		snprintf(what, size, "wanted VmallocUsed of /proc/meminfo at %lld bytes or less, found %lld",
+			 most, end->vmalloc);
+		return true;
+	}
+
 	for (int i = 0; i < parked->n_caches; i++) {
 		const struct cache *c = &parked->caches[i];
 		long before, now;
 
-		if (!grew_by_threads(start, c, n))
+		/*
+		 * The kernel keeps the addresses of former stacks: until it is
+		 * worth while to flush the TLBs, and since Linux 6.9 for others
+		 * of that size (mm/vmalloc.c). That no stack is there any more is
+		 * told by VmallocUsed.
+		 */
+		if (!grew_by_threads(start, c, n) || !strcmp(c->name, "vmap_area"))
 			continue;
 		before = active_in(start, c->name);
 		now = active_in(end, c->name);
