@@ -287,11 +287,16 @@ make_patched() { # STOCK TARGET
 	apply_patches "$new" || { rm -rf "$new"; return 1; }
 	if [ -d "$target" ]; then
 		# A file that the former series changed and this one does not
-		# would be older than its object.
-		old=$(cat "$target/.patched-files")
+		# would be older than its object; one that is the same after
+		# both keeps its time, for make to see that.
+		old=$(sort -u "$target/.patched-files" "$new/.patched-files")
 		for f in $old; do
 			[ -f "$new/$f" ] || continue
-			cp --remove-destination "$new/$f" "$new/$f.tmp" && mv "$new/$f.tmp" "$new/$f"
+			if cmp -s "$target/$f" "$new/$f"; then
+				cp -p --remove-destination "$target/$f" "$new/$f"
+			else
+				cp --remove-destination "$new/$f" "$new/$f.tmp" && mv "$new/$f.tmp" "$new/$f"
+			fi
 		done
 		for obj in "$target"/obj-*; do
 			[ ! -d "$obj" ] || mv "$obj" "$new/"
