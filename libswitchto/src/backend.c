@@ -19,7 +19,12 @@ static int probe_swap(void)
 	enum { TID_HINT = 1 };
 	futex_word word = 0, wake = 0;
 
-	return futex_swap(&word, 1, NULL, &wake, TID_HINT);
+	int error = futex_swap(&word, 1, NULL, &wake, TID_HINT);
+
+	/* The two come together: who forbids one of them is told now, not later. */
+	if (error == EAGAIN && (error = futex_wake_hint(&wake, TID_HINT)) == 0)
+		error = EAGAIN;
+	return error;
 }
 
 int switchto_choose_backend(void)

@@ -90,11 +90,13 @@
  *
  * Backends
  * --------
- * `swap`: FUTEX_SWAP of the patched kernel, one system call per switch.
+ * `swap`: FUTEX_SWAP of the patched kernel, one system call per switch; a wait is
+ * one without a target, and a resume FUTEX_WAKE_HINT. Both calls tell the kernel
+ * the TID, so what they cost does not depend on how many threads are parked.
  * `wake-wait`: FUTEX_WAKE, then FUTEX_WAIT, on any Linux from 4.14 on.
  * Meaning and errors are the same, but for what is said of SA_RESTART above.
  * Should FUTEX_SWAP vanish later (a process moved to another kernel, a seccomp
- * filter), a switch does wake + wait; should futex(2) be refused altogether, the
+ * filter), every call does wake or wait after the one that failed; should futex(2) be refused altogether, the
  * library says so on standard error and aborts. The choice is made once, at the first call,
  * with a probe that changes nothing. The environment variable
  * SWITCHTO_BACKEND=swap or SWITCHTO_BACKEND=wake-wait forces it (ignored in
@@ -168,8 +170,8 @@ pid_t switchto_self(void);
  * Thread-safe. Not async-signal-safe. Acquires what the resuming threads
  * released (see "Memory ordering").
  *
- * One futex(2) FUTEX_WAIT (FUTEX_WAIT_BITSET with a timeout), none if a resume
- * was kept.
+ * One futex(2): FUTEX_WAIT (FUTEX_WAIT_BITSET with a timeout), or FUTEX_SWAP
+ * without a target with the backend swap; none if a resume was kept.
  */
 pid_t switchto_wait(const struct timespec *timeout);
 
@@ -203,7 +205,8 @@ pid_t switchto_wait_until(const struct timespec *deadline);
  * caller need not be known to the library. Never waits for another thread.
  * Releases the caller's writes to the thread that is resumed.
  *
- * One futex(2) FUTEX_WAKE if @tid waits, no system call otherwise; a few more
+ * One futex(2) if @tid waits, FUTEX_WAKE or, with the backend swap,
+ * FUTEX_WAKE_HINT; no system call otherwise; a few more
  * for a thread that is not known yet (openat, read, close, pidfd_open, fstat,
  * tgkill, mmap, madvise, munmap), and a gettid(2) if the caller is not.
  */
@@ -233,7 +236,7 @@ int switchto_resume(pid_t tid);
  *
  * If @tid waits: backend swap, one futex(2) FUTEX_SWAP (kernel/patches/ in the
  * sources, Linux 6.12); backend wake-wait, FUTEX_WAKE and FUTEX_WAIT. If it
- * does not, FUTEX_WAIT.
+ * does not, what switchto_wait() does.
  */
 pid_t switchto_switch(pid_t tid);
 
