@@ -15,7 +15,9 @@ shift
 [ $# -gt 0 ] || set -- run usage limits storm
 
 scratch=$(mktemp -d) || exit 1
-group=
+group='' enabled=''
+# Of whoever runs this; it would turn off what the program sets for itself.
+unset GLIBC_TUNABLES
 clean_up() {
 	rm -rf "$scratch"
 	# What ran in it may be on its way out for a moment.
@@ -23,6 +25,8 @@ clean_up() {
 		{ [ -n "$group" ] && [ -d "$group" ]; } || break
 		rmdir "$group" 2> /dev/null || sleep 0.2
 	done
+	# The machine's, and none of ours to leave changed.
+	[ -z "$enabled" ] || echo -pids 2> /dev/null > "$enabled/cgroup.subtree_control"
 }
 trap clean_up EXIT
 failed=0
@@ -155,7 +159,9 @@ make_group() {
 	v2=$(awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts)
 	v1=$(awk '$3 == "cgroup" && $4 ~ /(^|,)pids(,|$)/ { print $2; exit }' /proc/mounts)
 	if [ -n "$v2" ] && grep -qw pids "$v2/cgroup.controllers" 2> /dev/null; then
-		echo +pids 2> /dev/null > "$v2/cgroup.subtree_control"
+		if ! grep -qw pids "$v2/cgroup.subtree_control"; then
+			echo +pids 2> /dev/null > "$v2/cgroup.subtree_control" && enabled=$v2
+		fi
 		group=$v2/many-threads.$$
 	elif [ -n "$v1" ]; then
 		group=$v1/many-threads.$$
