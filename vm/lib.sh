@@ -259,7 +259,13 @@ want_source() {
 }
 
 # Of what the patches do, not of what their changelogs say.
-patches_id() { sed -s -n '/^diff --git/,$p' "$top/kernel/patches/$opt_kernel"/*.patch | sha256sum | cut -c1-16; }
+patches_id() {
+	local patches=$top/kernel/patches/$opt_kernel
+	{
+		cat "$patches/series"
+		sed -s -n '/^diff --git/,$p' "$patches"/*.patch
+	} | sha256sum | cut -c1-16
+}
 
 apply_patches() { # TREE
 	local p
