@@ -133,7 +133,8 @@ RING_BELOW = ("One switch of a turn that goes round through that many threads wi
 
 def parked_curves(growth):
     """-> [(row's key, Cells by number of parked threads)]"""
-    keys = [key for key in growth.keys() if key[0] in PARKED_ROWS and key[2] == ONE_CPU]
+    keys = [key for key in growth.keys() if key[0] in PARKED_ROWS and key[2] == ONE_CPU
+            and len(growth.cells(key)) > 1]
     return [(key, growth.cells(key)) for key in sorted(keys, key=sort_key)]
 
 
