@@ -43,8 +43,8 @@ static inline long futex_number(const struct timespec *timeout)
  * futex(2) itself. With syscall() of the C library BM_SwitchTo is 3209 insn, so
  * 3193 (bench/, -icount, FUTEX_SWAP itself being 3149).
  */
-static inline int futex_call(futex_word *word, int op, uint32_t val,
-			     const struct timespec *timeout, futex_word *word2, uint32_t val3)
+static inline int futex_call(futex_word *word, int op, uint32_t val, const struct timespec *timeout,
+			     futex_word *word2, uint32_t val3)
 {
 #if defined(__x86_64__) && defined(__LP64__)
 	register const struct timespec *arg4 __asm__("r10") = timeout;
@@ -95,8 +95,7 @@ static inline int futex_swap(futex_word *word, uint32_t val, const struct timesp
 /* futex_wake() of the one whose TID @hint is. Nobody has been woken if it fails. */
 static inline int futex_wake_hint(futex_word *word, uint32_t hint)
 {
-	return futex_call(word, SWITCHTO_FUTEX_WAKE_HINT | FUTEX_PRIVATE_FLAG, 1, NULL, NULL,
-			  hint);
+	return futex_call(word, SWITCHTO_FUTEX_WAKE_HINT | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, hint);
 }
 
 #endif /* SWITCHTO_FUTEX_H */

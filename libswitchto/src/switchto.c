@@ -21,6 +21,7 @@
 #include "switchto/switchto.h"
 
 #include "backend.h"
+#include "delay.h"
 #include "thread.h"
 
 #include <stdbool.h>
@@ -67,8 +68,10 @@ static inline bool known(void)
 /* Takes the resume that is in one's own word, which is @running after it. */
 static inline pid_t take_running(struct thread *me, uint32_t running)
 {
-	uint32_t word = atomic_exchange_explicit(&me->word, running, memory_order_acq_rel);
+	uint32_t word;
 
+	delay_point(TAKE);
+	word = atomic_exchange_explicit(&me->word, running, memory_order_acq_rel);
 	return (pid_t)(word & WORD_TID);
 }
 
@@ -85,6 +88,7 @@ static inline bool begin_wait(struct thread *me, uint32_t running)
 {
 	uint32_t waiting = running ^ (RUNNING ^ WAITING);
 
+	delay_point(GIVEN);
 	if (likely(atomic_compare_exchange_strong_explicit(&me->word, &running, waiting,
 							   memory_order_acq_rel,
 							   memory_order_relaxed)))
@@ -95,6 +99,7 @@ static inline bool begin_wait(struct thread *me, uint32_t running)
 /* WAITING -> RUNNING; false if a resume has come: it wins over the error. */
 static bool give_up(struct thread *me, uint32_t waiting)
 {
+	delay_point(GIVE_UP);
 	return atomic_compare_exchange_strong_explicit(&me->word, &waiting, switchto_this.running,
 						       memory_order_acq_rel, memory_order_relaxed);
 }
@@ -152,11 +157,13 @@ static inline int park(struct thread *me, uint32_t waiting, const struct timespe
 
 		if (unlikely(deadline))
 			time_left(deadline, &left);
+		delay_point(SLEEP);
 		error = futex_swap(&me->word, waiting, deadline ? &left : NULL, NULL, 0);
 		if (likely(swap_woke(error)))
 			return error;
 	}
 
+	delay_point(SLEEP);
 	return futex_wait(&me->word, waiting, deadline);
 }
 
@@ -176,6 +183,7 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 			 int error)
 {
 	for (;;) {
+		delay_point(WOKEN);
 		switch (state_of(me)) {
 		case RESUMED:
 			return take(me);
@@ -225,6 +233,7 @@ static inline int wake_and_wait(struct thread *target, pid_t tid, struct thread 
 
 		if (unlikely(deadline))
 			time_left(deadline, &left);
+		delay_point(SLEEP);
 		error = futex_swap(&me->word, waiting, deadline ? &left : NULL, &target->word,
 				   (uint32_t)tid);
 		if (likely(swap_woke(error)))
@@ -254,6 +263,7 @@ static inline int give(pid_t tid, pid_t by, struct thread **target)
 	seen = thread ? atomic_load_explicit(&thread->word, memory_order_relaxed) : UNKNOWN;
 	if (unlikely((seen & WORD_STATE) == UNKNOWN))
 		return switchto_thread_resume_unknown(tid, by);
+	delay_point(SEEN);
 	if (unlikely(!thread_give(thread, &seen, by)))
 		return ESRCH;
 
@@ -377,9 +387,9 @@ static __attribute__((noinline, cold)) pid_t switch_slow(pid_t tid)
 }
 
 /* What is left to do after FUTEX_SWAP returned @error, if not: woken by a resume. */
-static __attribute__((noinline, cold)) pid_t switch_sleep_again(struct thread *me,
-								uint32_t waiting, int error,
-								struct thread *target, pid_t tid)
+static __attribute__((noinline, cold)) pid_t switch_sleep_again(struct thread *me, uint32_t waiting,
+								int error, struct thread *target,
+								pid_t tid)
 {
 	if (!swap_woke(error)) {
 		thread_wake(target, tid);
@@ -410,10 +420,10 @@ pid_t switchto_switch(pid_t tid)
 
 	/* Step 1, of which nothing is done if it fails. */
 	seen = atomic_load_explicit(&target->word, memory_order_relaxed);
+	delay_point(SEEN);
 	if (unlikely((seen & WORD_STATE) != WAITING) ||
 	    unlikely(!atomic_compare_exchange_strong_explicit(
-		    &target->word, &seen,
-		    seen | (WAITING ^ RESUMED) | (uint32_t)switchto_this.tid,
+		    &target->word, &seen, seen | (WAITING ^ RESUMED) | (uint32_t)switchto_this.tid,
 		    memory_order_acq_rel, memory_order_relaxed)))
 		return switch_slow(tid);
 
@@ -423,6 +433,7 @@ pid_t switchto_switch(pid_t tid)
 		return switch_resumed(me, target, tid);
 
 	/* Step 3 */
+	delay_point(SLEEP);
 	error = futex_swap(&me->word, waiting, NULL, &target->word, (uint32_t)tid);
 	/*
 	 * So that the compiler computes RUNNING from it anew instead of saving

@@ -7,6 +7,7 @@
 #include "thread.h"
 
 #include "backend.h"
+#include "delay.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -29,12 +30,14 @@ static void thread_end(void *arg)
 	uint32_t generation = switchto_this.running & WORD_GENERATION;
 
 	switchto_this.thread = switchto_this.swap = NULL;
+	delay_point(END_FORGOTTEN);
 	/*
 	 * A resume that is kept goes with the thread. In this order: who finds
 	 * the word known has no need of the other, and who finds it UNKNOWN
 	 * must not find the other closed.
 	 */
 	atomic_store(&thread->early, EARLY_NONE);
+	delay_point(END_EARLY);
 	atomic_exchange_explicit(&thread->word, UNKNOWN | generation, memory_order_acq_rel);
 }
 
@@ -77,6 +80,7 @@ static int thread_at(pid_t tid, struct thread **thread)
 		return error;
 	}
 
+	delay_point(BEGIN_LEAF);
 	if (!atomic_compare_exchange_strong(&switchto_threads[tid >> LEAF_BITS], &other, leaf))
 		munmap(leaf, size);
 
@@ -239,6 +243,7 @@ int switchto_thread_begin(void)
 	/* Asked while it is not too late to fail. */
 	if (!error && is_resume(atomic_load(&thread->early)))
 		error = early_resume(tid, 0, &mine);
+	delay_point(BEGIN_ASKED);
 	if (!error)
 		error = pthread_setspecific(thread_key, thread);
 	if (error) {
@@ -247,7 +252,8 @@ int switchto_thread_begin(void)
 	}
 
 	running = RUNNING | ((atomic_load_explicit(&thread->word, memory_order_relaxed) +
-			      WORD_GENERATION_ONE) & WORD_GENERATION);
+			      WORD_GENERATION_ONE) &
+			     WORD_GENERATION);
 	switchto_this.tid = tid;
 	switchto_this.running = running;
 	/* A handler that finds the thread set uses the others. */
@@ -256,19 +262,25 @@ int switchto_thread_begin(void)
 	switchto_this.swap = switchto_is_swap ? thread : NULL;
 
 	/* From the first of these on a resume goes to the word. */
+	delay_point(BEGIN_SET);
 	atomic_exchange(&thread->word, running);
+	delay_point(BEGIN_WORD);
 	early = atomic_exchange(&thread->early, EARLY_CLOSED);
 	if (!is_resume(early))
 		return 0;
+	delay_point(BEGIN_CLOSED);
 
 	/*
 	 * One that came since we asked is compared as well, if that can be
-	 * done. If not it is ours: who gave it found this thread alive. One for
-	 * a thread that had this TID and never called is dropped. If there is a
+	 * done. If not it is taken for ours: to drop it might lose a resume,
+	 * and it is another's only if the TID changed hands between the giver's
+	 * look at that one and now (tests/model/, BEGIN_GUESSES). One for a
+	 * thread that had this TID and never called is dropped. If there is a
 	 * resume in the word by now, this one came before it and is one with it.
 	 */
 	if (!mine && early_resume(tid, 0, &mine))
 		mine = early;
+	delay_point(BEGIN_EARLY);
 	if (same_thread(early, mine))
 		atomic_compare_exchange_strong(&thread->word, &running,
 					       RESUMED | (running & WORD_GENERATION) |
@@ -287,6 +299,7 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 	if (!thread_lives(tid))
 		return ESRCH;
 
+	delay_point(EARLY_LIVES);
 	error = early_resume(tid, by, &early);
 	if (!error)
 		error = thread_at(tid, &thread);
@@ -299,6 +312,7 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 	 * one for a thread that is gone. If it is the other way round, and @tid
 	 * got a new owner since we asked, what is there must stay.
 	 */
+	delay_point(EARLY_KNOWN);
 	other = atomic_load(&thread->early);
 	while (other != EARLY_CLOSED) {
 		if (is_resume(other) && !same_thread(other, early)) {
@@ -306,6 +320,7 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 			if (error || now != early)
 				return error ? error : ESRCH;
 		}
+		delay_point(EARLY_SEEN);
 		if (atomic_compare_exchange_weak(&thread->early, &other, early))
 			return 0;
 	}
@@ -314,7 +329,9 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 	 * It has become known meanwhile. Its word before its identity: then the
 	 * word is that of the thread we mean, or of none.
 	 */
+	delay_point(EARLY_CLOSED);
 	seen = atomic_load(&thread->word);
+	delay_point(EARLY_WORD);
 	error = early_resume(tid, by, &now);
 	if (error || now != early)
 		return error ? error : ESRCH;

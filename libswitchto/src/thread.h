@@ -45,6 +45,7 @@
 #define SWITCHTO_THREAD_H
 
 #include "backend.h"
+#include "delay.h"
 #include "futex.h"
 
 #include <stdbool.h>
@@ -98,7 +99,8 @@ struct this_thread {
  * signal handler. Small enough for the static TLS space that the dynamic
  * loader keeps for libraries which are loaded late.
  */
-extern HIDDEN _Thread_local struct this_thread switchto_this __attribute__((tls_model("initial-exec")));
+extern HIDDEN _Thread_local struct this_thread switchto_this
+	__attribute__((tls_model("initial-exec")));
 
 extern HIDDEN _Atomic(struct thread *) switchto_threads[TID_LIMIT / LEAF_THREADS];
 
@@ -135,8 +137,7 @@ static inline bool thread_give(struct thread *thread, uint32_t *seen, pid_t by)
 
 	while (!atomic_compare_exchange_weak_explicit(&thread->word, seen,
 						      RESUMED | generation | (uint32_t)by,
-						      memory_order_acq_rel,
-						      memory_order_relaxed)) {
+						      memory_order_acq_rel, memory_order_relaxed)) {
 		if ((*seen & WORD_STATE) == UNKNOWN || (*seen & WORD_GENERATION) != generation)
 			return false;
 	}
@@ -147,6 +148,7 @@ static inline bool thread_give(struct thread *thread, uint32_t *seen, pid_t by)
 /* Wakes @thread, whose TID is @tid, from its sleep on its word. */
 static inline void thread_wake(struct thread *thread, pid_t tid)
 {
+	delay_point(WAKE);
 	if (switchto_is_swap && !futex_wake_hint(&thread->word, (uint32_t)tid))
 		return;
 	futex_wake(&thread->word);

@@ -67,7 +67,10 @@
  * never tells the library), and no calls of the library from a thread-specific
  * data destructor that arms itself again until the C library gives up on it. A
  * TID that the program itself holds on to for longer than the thread lives may
- * be another thread's by the time it is used, as with tgkill(2).
+ * be another thread's by the time it is used, as with tgkill(2). And if the TID
+ * changes hands in the middle of a resume of a thread that is not known, while
+ * the process has no file descriptor left for the new thread to be told from the
+ * old one by, the new one may return from one wait for it.
  *
  * One copy of the library per process: two have two tables. For code that is
  * unloaded with dlclose() use the shared library, which stays.
@@ -85,8 +88,9 @@
  * EINTR, unless it was installed with SA_RESTART: then the wait may go on
  * instead (see futex(2) and signal(7); which of the two depends on the
  * backend, the call, and on whether there is a timeout). Leaving a handler that
- * interrupted a wait with siglongjmp() gives that wait up. Stopping and
- * continuing the process is not noticed.
+ * interrupted a wait with siglongjmp() gives that wait up. Don't leave one so
+ * that interrupted a resume or a switch before it slept: whom it had resumed may
+ * not have been woken yet. Stopping and continuing the process is not noticed.
  *
  * Backends
  * --------

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The windows of the protocol: places between two atomic steps, where another
+ * thread can come in between. In the library that is installed they are nothing.
+ * The tests build one with SWITCHTO_DELAY_POINTS, and a hook that stays there for
+ * a while, so that others do come in between (tests/torture.c).
+ */
+#ifndef SWITCHTO_DELAY_H
+#define SWITCHTO_DELAY_H
+
+#define SWITCHTO_DELAY_POINTS_LIST(X)                                              \
+	X(SEEN)		 /* a target's word has been read, no resume given yet */  \
+	X(GIVEN)	 /* that has been done, one's own word not looked at */    \
+	X(SLEEP)	 /* one's own word is WAITING, nothing sleeps yet */       \
+	X(WAKE)		 /* a target was WAITING and is not woken yet */           \
+	X(WOKEN)	 /* the sleep is over, why has not been looked at */       \
+	X(TAKE)		 /* there is a resume in one's own word, not taken yet */  \
+	X(GIVE_UP)	 /* a timeout or signal is to end the wait, not yet has */ \
+	X(END_FORGOTTEN) /* a thread ends and does not know itself any more */     \
+	X(END_EARLY)	 /* its place for early resumes is open, its word known */ \
+	X(BEGIN_LEAF)	 /* a part of the table is mapped, not in its place yet */ \
+	X(BEGIN_ASKED)	 /* a new thread has looked for an early resume */         \
+	X(BEGIN_SET)	 /* it knows itself, others don't know it */               \
+	X(BEGIN_WORD)	 /* they do, but the place for early resumes is open */    \
+	X(BEGIN_CLOSED)	 /* an early resume was there, whose is being asked */     \
+	X(BEGIN_EARLY)	 /* it is for this thread, but not in its word yet */      \
+	X(EARLY_LIVES)	 /* an unknown target lives, but who is it? */             \
+	X(EARLY_KNOWN)	 /* its identity is known, its early resume not seen */    \
+	X(EARLY_SEEN)	 /* that has been looked at and not been replaced yet */   \
+	X(EARLY_CLOSED)	 /* it is not the place any more, its word is */           \
+	X(EARLY_WORD)	 /* its word has been read, is it still the same? */
+
+#ifdef SWITCHTO_DELAY_POINTS
+#define SWITCHTO_DELAY_NAME(name) SWITCHTO_DELAY_##name,
+enum switchto_delay { SWITCHTO_DELAY_POINTS_LIST(SWITCHTO_DELAY_NAME) SWITCHTO_DELAYS };
+#undef SWITCHTO_DELAY_NAME
+
+/* The test's. Async-signal-safe, leaves errno alone. */
+void switchto_delay_point(enum switchto_delay where);
+
+#define delay_point(name) switchto_delay_point(SWITCHTO_DELAY_##name)
+#else
+#define delay_point(name) ((void)0)
+#endif
+
+#endif /* SWITCHTO_DELAY_H */
