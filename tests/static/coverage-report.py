@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What of the library the tests reached, for vm/coverage.
+
+usage: coverage-report.py SOURCE-FOLDER EXEMPT COVERAGE.json
+
+Prints, of each file, how many lines and branches were reached, and each line
+that was not. Exit status 1 if such a line has no argument in the file EXEMPT,
+or if that argues about a line that is no more.
+
+EXEMPT: first the argument, in lines that begin with #, then the lines it is for,
+
+	FILE: FUNCTION: TEXT
+
+of which TEXT is the whole line without the white space around it, so that it
+is found again wherever it moves in its function; or * for all of the function.
+A line that is reached all the same is no fault: some are when a race goes so.
+"""
+import json
+import os
+import re
+import sys
+
+
+def die(text):
+    sys.exit(f"vm/coverage: {text}")
+
+
+def functions(lines):
+    """For each line the function it is in, or ''. In the kernel's style."""
+    inside, head, name = [], [], ""
+    for number, line in enumerate(lines):
+        inside.append(name)
+        if name:
+            if line.startswith("}"):
+                name = ""
+        elif line.startswith("{"):
+            # Past attributes, which look like calls.
+            text = re.sub(r"__attribute__\(\((?:[^()]|\([^()]*\))*\)\)", "", " ".join(lines[n] for n in head))
+            found = re.search(r"(\w+)\(", text)
+            name = found[1] if found else ""
+            for n in head + [number]:
+                inside[n] = name
+        elif not line.strip() or line.startswith(("#", "/", " ", "}")):
+            head = []
+        else:
+            head.append(number)
+    return inside
+
+
+def read_exempt(path):
+    argued, reason = {}, ""
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            line = line.strip()
+            if line.startswith("#"):
+                reason = line
+            elif not line:
+                reason = ""
+            else:
+                parts = line.split(": ", 2)
+                if len(parts) != 3:
+                    die(f"{path}:{number}: wanted FILE: FUNCTION: TEXT, found '{line}'")
+                if not reason:
+                    die(f"{path}:{number}: wanted an argument in a line with # above, found none")
+                argued[tuple(parts)] = number
+    return argued
+
+
+def main():
+    if len(sys.argv) != 4:
+        die("coverage-report.py: wanted SOURCE-FOLDER EXEMPT COVERAGE.json")
+    folder, exempt, coverage = sys.argv[1:]
+    argued = read_exempt(exempt)
+    with open(coverage, encoding="utf-8") as file:
+        files = json.load(file)["files"]
+
+    missed, known = [], set()
+    print(f"{'file':14} {'lines':>16} {'branches':>16}")
+    for entry in sorted(files, key=lambda f: f["file"]):
+        name = os.path.basename(entry["file"])
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            source = file.read().splitlines()
+        where = functions(source)
+        for text, function in zip(source, where):
+            known.add((name, function, text.strip()))
+            known.add((name, function, "*"))
+
+        # By number: a line of an inline function comes once for each copy.
+        lines, branches = {}, {}
+        for line in entry["lines"]:
+            if line.get("gcovr/noncode") or line.get("gcovr/excluded"):
+                continue
+            number = line["line_number"]
+            lines[number] = lines.get(number, 0) + line["count"]
+            counts = [b["count"] for b in line.get("branches", [])]
+            before = branches.get(number, [0] * len(counts))
+            if len(before) == len(counts):
+                branches[number] = [a + b for a, b in zip(before, counts)]
+        taken = [count > 0 for counts in branches.values() for count in counts]
+        reached = sum(count > 0 for count in lines.values())
+        columns = [f"{a}/{b} {100 * a / b:5.1f} %" if b else "-"
+                   for a, b in ((reached, len(lines)), (sum(taken), len(taken)))]
+        print(f"{name:14} {columns[0]:>16} {columns[1]:>16}")
+        missed += [(name, n, where[n - 1], source[n - 1].strip()) for n, c in sorted(lines.items()) if not c]
+    if not files:
+        die(f"wanted counts of files in {folder}, found none in {coverage}")
+
+    faults = 0
+    for name, number, function, text in missed:
+        has = (name, function, text) in argued or (name, function, "*") in argued
+        faults += not has
+        print(f"{name}:{number}: {function}: {text}  [{'argued' if has else 'NOT ARGUED'}]")
+    stale = [key for key in argued if key not in known]
+    for key in stale:
+        print(f"{exempt}:{argued[key]}: {': '.join(key)}: no such line any more")
+    if faults:
+        die(f"{faults} of {len(missed)} lines not reached are not argued; test them, or argue them in {exempt}")
+    if stale:
+        die(f"wanted arguments about lines that are there, found {len(stale)} others; correct {exempt}")
+
+
+main()

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT
+# For vm/coverage, which has CMake include it after project(): counts in the library,
+# in every form in which it is built, and in nothing else.
+set(coverage_folder ${CMAKE_CURRENT_LIST_DIR})
+
+function(count_coverage)
+  add_library(coverage_end SHARED ${coverage_folder}/coverage-end.c)
+  foreach(lib switchto switchto_static switchto_delays)
+    if(TARGET ${lib})
+      # Threads count at the same time. No optimization: a line is a line.
+      target_compile_options(${lib} PRIVATE --coverage -fprofile-update=atomic -O0
+        -DCOVERAGE_COUNTS -include ${coverage_folder}/coverage-end.h)
+      target_link_options(${lib} PUBLIC --coverage)
+      target_link_libraries(${lib} PUBLIC -Wl,--no-as-needed $<TARGET_FILE:coverage_end>)
+      add_dependencies(${lib} coverage_end)
+    endif()
+  endforeach()
+endfunction()
+
+cmake_language(DEFER CALL count_coverage)

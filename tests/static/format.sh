@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Is the code formatted as .clang-format says?
+# usage: tests/static/format.sh [--fix]	(--fix: format it)
+# shellcheck source=tests/static/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+fix=''
+case ${1:-} in
+'') ;;
+--fix) fix=yes ;;
+*) usage_error "wanted nothing or --fix, found '$1'" ;;
+esac
+
+want_tool clang-format clang-format
+want_tracked '*.c' '*.h' '*.cpp'
+if [ -n "$fix" ]; then
+	clang-format -i --style=file "${tracked[@]}"
+	exit
+fi
+
+bad=()
+for f in "${tracked[@]}"; do
+	clang-format --style=file "$f" | diff -u --label "$f" --label "$f, formatted" "$f" - || bad+=("$f")
+done
+[ ${#bad[@]} -eq 0 ] ||
+	die "${#bad[@]} of ${#tracked[@]} files are not formatted as .clang-format says (above); format them: $me --fix"

@@ -1,0 +1,37 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT
+#
+# What the static checks share. Sourced, not run. Each check works on the files
+# that git knows, prints what is wrong and exits 1; 0 if there is nothing.
+
+set -euo pipefail
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+me=tests/static/$(basename "$0")
+
+say() { printf '%s: %s\n' "$me" "$*" >&2; }
+die() { say "$*"; exit 1; }
+usage_error() { say "$*; see the comment in $me"; exit 2; }
+
+want_tool() { # TOOL PACKAGE
+	command -v "$1" > /dev/null || die "wanted $1, found none; install the Debian package $2"
+}
+
+# In $tracked: the files of the repository that match, relative to $top.
+want_tracked() { # PATHSPEC...
+	local f
+	tracked=()
+	cd "$top" || die "wanted to enter $top, can't"
+	git rev-parse --git-dir > /dev/null || die "wanted a git checkout in $top, found none (see above); run it in a clone"
+	while IFS= read -r -d '' f; do
+		# One that is removed and not committed yet is still listed.
+		[ ! -e "$f" ] || tracked+=("$f")
+	done < <(git ls-files -z -- "$@")
+	[ ${#tracked[@]} -gt 0 ] || die "wanted files that match $*, found none in $top"
+}
+
+# A folder for what is made on the way, in $work, gone at the end.
+want_work() {
+	work=$(mktemp -d) || die "wanted a folder for temporary files, can't make one; is the disk full?"
+	trap 'rm -rf "$work"' EXIT
+}

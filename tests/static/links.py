@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Does every relative link in the repository's Markdown lead somewhere?
+
+The file must be one that git knows, or a folder of such; after a # must come
+the anchor of a heading there, as GitHub makes them. No network: links to other
+sites are not looked at.
+"""
+import os
+import re
+import subprocess
+import sys
+import unicodedata
+from urllib.parse import unquote
+
+LINK = re.compile(r'''!?\[(?:[^][\\]|\\.|\[[^][]*\])*\]\(\s*<?([^)\s>]*)>?(?:\s+["'(][^)]*)?\s*\)''')
+REFERENCE = re.compile(r'^ {0,3}\[[^]]+\]:\s*<?(\S+?)>?(?:\s|$)')
+HTML = re.compile(r'''<(?:a|img|source)\b[^>]*?\b(?:href|src|srcset)\s*=\s*["']([^"']+)''', re.I)
+HTML_ANCHOR = re.compile(r'''<\w+\b[^>]*?\b(?:id|name)\s*=\s*["']([^"']+)''', re.I)
+CODE_SPAN = re.compile(r'(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)')
+FENCE = re.compile(r'^ {0,3}(`{3,}|~{3,})')
+HEADING = re.compile(r'^ {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*$')
+UNDERLINE = re.compile(r'^ {0,3}(=+|-+)[ \t]*$')
+
+
+def prose(text):
+    """Its lines with their numbers, without those of code."""
+    fence, before = None, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        mark = FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not line[mark.end():].strip():
+                fence = None
+            line = ""
+        elif mark:
+            fence, line = mark[1], ""
+        elif re.match(r"( {4}|\t)", line) and not before.strip():
+            # Indented code goes on until a line that is not indented.
+            yield number, ""
+            continue
+        before = line
+        yield number, line
+
+
+def slug(heading):
+    text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", heading)
+    text = re.sub(r"<[^>]*>", "", text).strip().lower()
+    kept = (c for c in text if c in " -_" or unicodedata.category(c)[0] in "LNM")
+    return "".join(kept).replace(" ", "-")
+
+
+def anchors(text):
+    found, before = {}, ""
+    names = set()
+    for _, line in prose(text):
+        names.update(HTML_ANCHOR.findall(line))
+        heading = HEADING.match(line)
+        if heading:
+            title = heading[2] or ""
+        elif UNDERLINE.match(line) and before.strip() and not before.lstrip().startswith(("|", ">", "-")):
+            title = before
+        else:
+            before = line
+            continue
+        before = ""
+        name = slug(re.sub(r"(?<!\w)(\*{1,3}|_{1,3})(\S(?:.*?\S)?)\1(?!\w)", r"\2", title))
+        count = found.get(name, 0)
+        found[name] = count + 1
+        names.add(f"{name}-{count}" if count else name)
+    return names
+
+
+def targets(text):
+    for number, line in prose(text):
+        line = CODE_SPAN.sub(lambda m: "`" * len(m[0]), line)
+        for pattern in (LINK, REFERENCE, HTML):
+            for target in pattern.findall(line):
+                yield number, target
+
+
+def known_files():
+    top = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    os.chdir(top)
+    listed = subprocess.run(["git", "ls-files", "-z"], stdout=subprocess.PIPE, text=True)
+    if listed.returncode:
+        sys.exit(f"tests/static/links.py: wanted a git checkout in {os.getcwd()}, found none; run it in a clone")
+    return {f for f in listed.stdout.split("\0") if f and os.path.exists(f)}
+
+
+def main():
+    files = known_files()
+    folders = {os.path.dirname(f) for f in files}
+    for folder in list(folders):
+        while folder:
+            folder = os.path.dirname(folder)
+            folders.add(folder)
+    folders.add(".")
+    texts = {f: open(f, encoding="utf-8").read() for f in sorted(files) if f.endswith(".md")}
+    headings = {f: anchors(text) for f, text in texts.items()}
+    links = wrong = 0
+
+    for page, text in texts.items():
+        for number, target in targets(text):
+            if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//", target):
+                continue
+            links += 1
+            path, _, anchor = target.partition("#")
+            path, anchor = unquote(path), unquote(anchor)
+            if path.startswith("/"):
+                path = os.path.normpath(path.lstrip("/") or ".")
+            elif path:
+                path = os.path.normpath(os.path.join(os.path.dirname(page), path))
+            else:
+                path = page
+            if path not in files and path not in folders:
+                fault = f"wanted {path} among the files that git knows, found none"
+            elif anchor and path in headings and anchor not in headings[path]:
+                fault = f"wanted a heading for #{anchor} in {path}, found none"
+            elif anchor and path not in headings and not re.fullmatch(r"L\d+(-L\d+)?", anchor):
+                fault = f"wanted a Markdown page for #{anchor}, found {path}"
+            else:
+                continue
+            wrong += 1
+            print(f"{page}:{number}: {target}: {fault}")
+
+    if not links:
+        sys.exit(f"tests/static/links.py: wanted relative links in {len(texts)} pages, found none")
+    if wrong:
+        sys.exit(f"tests/static/links.py: {wrong} of {links} relative links lead nowhere; correct them or their targets")
+
+
+main()

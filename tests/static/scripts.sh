@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# All shell scripts under shellcheck and all Python under pyflakes, found by their
+# first line or name.
+# shellcheck source=tests/static/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+want_tool shellcheck shellcheck
+want_tool pyflakes3 pyflakes3
+want_tracked .
+
+shell=() python=()
+for f in "${tracked[@]}"; do
+	[ -f "$f" ] || continue
+	first=$(LC_ALL=C head -c 200 "$f" | tr -d '\0' | head -n 1)
+	case $first in
+	'#!'*python*) python+=("$f") ;;
+	'#!'*sh | '#!'*sh\ * | '# shellcheck shell='*) shell+=("$f") ;;
+	*)
+		case $f in
+		*.py) python+=("$f") ;;
+		*.sh | *.bash) shell+=("$f") ;;
+		esac
+		;;
+	esac
+done
+[ ${#shell[@]} -gt 0 ] || die "wanted shell scripts, found none among ${#tracked[@]} files; has their first line changed?"
+[ ${#python[@]} -gt 0 ] || die "wanted Python scripts, found none among ${#tracked[@]} files; has their first line changed?"
+
+status=0
+shellcheck -x -S warning "${shell[@]}" || status=1
+# That it compiles, without leaving a __pycache__ behind.
+for f in "${python[@]}"; do
+	python3 -c 'import sys; compile(open(sys.argv[1], "rb").read(), sys.argv[1], "exec")' "$f" || status=1
+done
+pyflakes3 "${python[@]}" || status=1
+[ $status -eq 0 ] || die "of ${#shell[@]} shell and ${#python[@]} Python scripts, the above have faults"
