@@ -11,9 +11,15 @@
 
 #include <switchto/switchto.h>
 
+#include <endian.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 /* In the program run again: the backend is @name, and does its work. */
@@ -64,6 +70,7 @@ static int fails_with(int error)
 struct surroundings {
 	const char *variable; /* NULL: unset */
 	uint32_t filter;
+	uint32_t filter_hint; /* of FUTEX_WAKE_HINT */
 	const char *expected;
 };
 
@@ -77,16 +84,24 @@ static int run_again(void *arg)
 		unsetenv("SWITCHTO_BACKEND");
 	if (s->filter)
 		filter_swap(s->filter);
+	if (s->filter_hint)
+		filter_futex(FUTEX_WAKE_HINT, s->filter_hint);
 	exec_self(s->expected);
 }
 
-static void expect(const char *variable, uint32_t filter, const char *expected)
+static void expect_both(const char *variable, uint32_t filter, uint32_t filter_hint,
+			const char *expected)
 {
-	struct surroundings s = { variable, filter, expected };
+	struct surroundings s = { variable, filter, filter_hint, expected };
 
 	watchdog_start(expected);
 	assert_int_equal(run_child(run_again, &s), 0);
 	watchdog_stop();
+}
+
+static void expect(const char *variable, uint32_t filter, const char *expected)
+{
+	expect_both(variable, filter, 0, expected);
 }
 
 /* What the tests found out for themselves. */
@@ -112,7 +127,8 @@ static void forced_swap(void **state)
 
 static void unknown_name(void **state)
 {
-	const char *const names[] = { "", "Swap", "swap ", " swap", "wake_wait", "wake-wait,swap", "1" };
+	const char *const names[] = { "",	   "Swap",	     "swap ", " swap",
+				      "wake_wait", "wake-wait,swap", "1" };
 
 	(void)state;
 	for (unsigned int i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -143,6 +159,135 @@ static void filter_says_another(void **state)
 	expect(NULL, ANSWER(EACCES), "EPERM");
 	expect("swap", ANSWER(EINVAL), "EPERM");
 	expect(NULL, ANSWER(0), "EPERM");
+}
+
+/*
+ * The two operations come together: without the second the first is not used. On a
+ * kernel that has neither, the answer to the first is the one that counts.
+ */
+static void filter_of_hint_alone(void **state)
+{
+	(void)state;
+	expect_both(NULL, 0, ANSWER(ENOSYS), "wake-wait");
+	expect_both("swap", 0, ANSWER(ENOSYS), "ENOSYS");
+	expect_both("wake-wait", 0, ANSWER(ENOSYS), "wake-wait");
+	expect_both(NULL, 0, ANSWER(EPERM), has_swap ? "EPERM" : "wake-wait");
+	expect_both("swap", 0, ANSWER(EPERM), has_swap ? "EPERM" : "ENOSYS");
+	expect_both("wake-wait", 0, ANSWER(EPERM), "wake-wait");
+	expect_both("wake-wait", 0, SECCOMP_RET_KILL_PROCESS, "wake-wait");
+}
+
+static void filter_of_both(void **state)
+{
+	(void)state;
+	expect_both(NULL, ANSWER(ENOSYS), ANSWER(ENOSYS), "wake-wait");
+	expect_both("swap", ANSWER(ENOSYS), ANSWER(ENOSYS), "ENOSYS");
+	expect_both(NULL, ANSWER(EPERM), ANSWER(EPERM), "EPERM");
+	expect_both(NULL, ANSWER(ENOSYS), ANSWER(EPERM), "wake-wait");
+	expect_both(NULL, ANSWER(EPERM), ANSWER(ENOSYS), "EPERM");
+	expect_both("wake-wait", ANSWER(EPERM), ANSWER(EPERM), "wake-wait");
+}
+
+/*
+ * A kernel that gains the operation while the program runs, as one that it was
+ * moved to: the choice stands. A supervisor says ENOSYS to the first questions and
+ * lets the rest pass to a kernel that may have it.
+ */
+static int report_futex_swap(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 0, 5),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) +
+							   sizeof(uint64_t) +
+							   (__BYTE_ORDER == __BIG_ENDIAN ? 4 : 0)),
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, (uint32_t)FUTEX_CMD_MASK),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FUTEX_SWAP, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FUTEX_WAKE_HINT, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { sizeof(code) / sizeof(code[0]), code };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		return -1;
+	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER,
+			    &filter);
+}
+
+struct gaining {
+	struct worker user;
+	_Atomic int listener;
+	_Atomic unsigned int asked;
+	atomic_bool chosen, over;
+};
+
+static void uses_before_and_after(struct worker *w)
+{
+	struct gaining *g = w->arg;
+
+	atomic_store(&g->listener, report_futex_swap());
+	CHECK(&w->v, switchto_backend() && strcmp(switchto_backend(), "wake-wait") == 0);
+	atomic_store(&g->chosen, true);
+	/* And now it is there: nobody asks for it. */
+	pair_works(&w->v, 100);
+	CHECK(&w->v, strcmp(switchto_backend(), "wake-wait") == 0);
+	/* A wait that nothing ends: a time, so that a filter's error can't hang it. */
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+static void answers_the_filter(struct worker *w)
+{
+	struct gaining *g = w->arg;
+	struct seccomp_notif call;
+	struct seccomp_notif_resp response;
+
+	AWAIT(atomic_load(&g->listener) != -2);
+	while (!atomic_load(&g->over)) {
+		struct pollfd question = { .fd = g->listener, .events = POLLIN };
+
+		if (poll(&question, 1, 10) != 1 || !(question.revents & POLLIN))
+			continue;
+		memset(&call, 0, sizeof(call));
+		/* ENOENT: who asked is gone. */
+		if (ioctl(g->listener, SECCOMP_IOCTL_NOTIF_RECV, &call))
+			continue;
+		atomic_fetch_add(&g->asked, 1);
+		memset(&response, 0, sizeof(response));
+		response.id = call.id;
+		if (atomic_load(&g->chosen))
+			response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+		else
+			response.error = -ENOSYS;
+		CHECK_EQ(&w->v, ioctl(g->listener, SECCOMP_IOCTL_NOTIF_SEND, &response), 0);
+	}
+}
+
+static int gains_operation(void *arg)
+{
+	struct gaining g = { .listener = -2 };
+	struct worker supervisor = { 0 };
+	struct verdict v = { 0 };
+
+	(void)arg;
+	unsetenv("SWITCHTO_BACKEND");
+	worker_start(&supervisor, answers_the_filter, &g);
+	worker_start(&g.user, uses_before_and_after, &g);
+	workers_join(&g.user, 1, &v);
+	atomic_store(&g.over, true);
+	workers_join(&supervisor, 1, &v);
+	CHECK(&v, g.listener >= 0);
+	/* The probe, and nothing after it. */
+	CHECK_EQ(&v, atomic_load(&g.asked), 1);
+	return verdict_status(&v);
+}
+
+static void operation_is_gained(void **state)
+{
+	(void)state;
+	watchdog_start("operation_is_gained");
+	assert_int_equal(run_child(gains_operation, NULL), 0);
+	watchdog_stop();
 }
 
 /* Forced wake-wait does not even try. */
@@ -202,6 +347,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(filter_says_enosys),
 		cmocka_unit_test(filter_says_eperm),
 		cmocka_unit_test(filter_says_another),
+		cmocka_unit_test(filter_of_hint_alone),
+		cmocka_unit_test(filter_of_both),
+		cmocka_unit_test(operation_is_gained),
 		cmocka_unit_test(filter_kills),
 		cmocka_unit_test(no_pidfd),
 	};

@@ -134,7 +134,8 @@ static rlim_t address_space(void)
 	FILE *statm = fopen("/proc/self/statm", "re");
 
 	if (!statm || fscanf(statm, "%lu", &pages) != 1)
-		give_up("/proc/self/statm: wanted the size of this process, got %s", strerror(errno));
+		give_up("/proc/self/statm: wanted the size of this process, got %s",
+			strerror(errno));
 	fclose(statm);
 	return pages * (rlim_t)sysconf(_SC_PAGESIZE);
 }

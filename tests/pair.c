@@ -88,3 +88,23 @@ const struct timed_call timed_calls[4] = {
 	{ switchto_switch_timed, true, false },
 	{ switchto_switch_until, true, true },
 };
+
+pid_t sleep_this_way(int way, pid_t target)
+{
+	struct timespec hour = { 3600, 0 };
+
+	switch (way) {
+	case WAIT:
+		return switchto_wait(NULL);
+	case SWITCH:
+		return switchto_switch(target);
+	}
+	if (timed_calls[way - TIMED].absolute)
+		hour = to_timespec(now_ns() + 3600 * NSEC_PER_SEC);
+	return timed_calls[way - TIMED].call(target, &hour);
+}
+
+bool way_switches(int way)
+{
+	return way == SWITCH || (way >= TIMED && timed_calls[way - TIMED].switches);
+}

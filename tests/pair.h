@@ -35,4 +35,11 @@ extern const struct timed_call timed_calls[4];
 #define FOR_EACH_TIMED_CALL(c) \
 	for (const struct timed_call *c = timed_calls; c < timed_calls + 4; c++)
 
+/* Every way to sleep: the two calls without a time, then the timed ones in their order. */
+enum { WAIT, SWITCH, TIMED, WAYS = TIMED + 4 };
+
+/* Those that take a time are given an hour. */
+pid_t sleep_this_way(int way, pid_t target);
+bool way_switches(int way);
+
 #endif /* PAIR_H */

@@ -26,7 +26,7 @@ static void install(struct sock_filter *code, unsigned short length)
 			strerror(errno));
 }
 
-void filter_swap(uint32_t answer)
+void filter_futex(uint32_t op, uint32_t answer)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -34,12 +34,17 @@ void filter_swap(uint32_t answer)
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
 			 offsetof(struct seccomp_data, args) + 1 * sizeof(uint64_t) + LOW_HALF),
 		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, (uint32_t)FUTEX_CMD_MASK),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FUTEX_SWAP, 0, 1),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, op, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, answer),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 
 	install(code, sizeof(code) / sizeof(code[0]));
+}
+
+void filter_swap(uint32_t answer)
+{
+	filter_futex(FUTEX_SWAP, answer);
 }
 
 void filter_call(long nr, uint32_t answer)

@@ -60,5 +60,7 @@ int main(int argc, char **argv)
 	}
 
 	return RUN_CASES("backend", backend) + suite_handoff() + suite_resume() + suite_time() +
-	       suite_signal() + suite_life() ? EXIT_FAILURE : EXIT_SUCCESS;
+			       suite_signal() + suite_life() ?
+		       EXIT_FAILURE :
+		       EXIT_SUCCESS;
 }

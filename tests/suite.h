@@ -21,7 +21,10 @@ int life_first_calls(void);
 int case_start(void **state);
 int case_end(void **state);
 
-#define CASE(name, function) { name, function, case_start, case_end, (void *)(uintptr_t)name }
+#define CASE(name, function)                                                  \
+	{                                                                     \
+		name, function, case_start, case_end, (void *)(uintptr_t)name \
+	}
 
 #define RUN_CASES(name, cases) cmocka_run_group_tests_name(name, cases, NULL, NULL)
 

@@ -2,6 +2,8 @@
 /* Threads that switch to each other, in every order in which the steps can meet. */
 #include "suite.h"
 
+#include <sched.h>
+
 #define TEN_MS (NSEC_PER_SEC / 100)
 
 static void waits_for_starter(struct worker *w)
@@ -314,8 +316,8 @@ static void stress_body(struct worker *w)
 				if (!--held)
 					break;
 				/* At the end it may be gone. */
-				CHECK(&w->v, switchto_resume(s->w[to].tid) == 0 ||
-						     atomic_load(&s->over));
+				CHECK(&w->v,
+				      switchto_resume(s->w[to].tid) == 0 || atomic_load(&s->over));
 			}
 			from = stress_leave(s, to, &seed);
 		}
@@ -364,7 +366,8 @@ struct ring {
 static void ring_body(struct worker *w)
 {
 	struct ring *r = w->arg;
-	unsigned int me = (unsigned int)(w - r->w), previous = (me + RING_THREADS - 1) % RING_THREADS;
+	unsigned int me = (unsigned int)(w - r->w),
+		     previous = (me + RING_THREADS - 1) % RING_THREADS;
 	struct worker *next = &r->w[(me + 1) % RING_THREADS];
 	pid_t from = switchto_wait(NULL);
 
@@ -487,7 +490,8 @@ static void every_resume_is_answered(void **state)
 
 		CHECK(&v, from == c.w[0].tid || from == c.w[1].tid);
 		for (unsigned int i = 0; i < 2; i++) {
-			unsigned int count = atomic_load_explicit(&c.count[i], memory_order_relaxed);
+			unsigned int count = atomic_load_explicit(&c.count[i],
+								  memory_order_relaxed);
 
 			news += count - c.seen[i];
 			atomic_store_explicit(&c.seen[i], count, memory_order_relaxed);
@@ -500,8 +504,150 @@ static void every_resume_is_answered(void **state)
 	verdict_assert(&v);
 }
 
+/*
+ * Two threads that switch to the same one at the same time: it has one return or
+ * two, by one or the other of them, and both sleep until they are resumed.
+ */
+struct crossing {
+	struct worker w[2];
+	struct sink target;
+	_Atomic unsigned int arrived;
+	unsigned int rounds;
+};
+
+static void switches_to_target(struct worker *w)
+{
+	struct crossing *c = w->arg;
+	uint32_t seed = 1 + (uint32_t)(w - c->w);
+
+	for (unsigned int i = 1; i <= c->rounds; i++) {
+		atomic_fetch_add(&c->arrived, 1);
+		AWAIT(atomic_load(&c->arrived) >= 2 * i);
+		random_delay(&seed, 300);
+		CHECK_EQ(&w->v, switchto_switch(c->target.w.tid), w->starter);
+	}
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+static void two_switch_to_one(void **state)
+{
+	struct crossing c = { .rounds = LOOPS(200) };
+	struct verdict v = { 0 };
+	unsigned int before = 0, after;
+
+	(void)state;
+	sink_start(&c.target);
+	worker_start(&c.w[0], switches_to_target, &c);
+	worker_start(&c.w[1], switches_to_target, &c);
+	for (unsigned int i = 1; i <= c.rounds; i++) {
+		AWAIT(atomic_load(&c.arrived) >= 2 * i);
+		await_parked(c.w[0].tid);
+		await_parked(c.w[1].tid);
+		await_parked(c.target.w.tid);
+		after = atomic_load(&c.target.returns);
+		CHECK(&v, after == before + 1 || after == before + 2);
+		CHECK(&v, c.target.last == c.w[0].tid || c.target.last == c.w[1].tid);
+		before = after;
+		CHECK_EQ(&v, switchto_resume(c.w[0].tid), 0);
+		CHECK_EQ(&v, switchto_resume(c.w[1].tid), 0);
+	}
+	workers_join(c.w, 2, &v);
+	sink_stop(&c.target, &v, &after);
+	verdict_assert(&v);
+}
+
+/*
+ * Where the target may not run on the caller's CPU it runs elsewhere: two threads
+ * on CPUs of their own, which change places while they are parked.
+ */
+struct places {
+	struct worker w[2];
+	int cpu[2];
+	unsigned int rounds;
+};
+
+static void stays_on_its_cpu(struct worker *w)
+{
+	struct places *p = w->arg;
+	unsigned int me = (unsigned int)(w - p->w);
+	pid_t other;
+
+	pin_to(0, p->cpu[me]);
+	AWAIT(atomic_load(&p->w[!me].tid));
+	other = p->w[!me].tid;
+	if (me == 1)
+		CHECK_EQ(&w->v, switchto_wait(NULL), other);
+	for (unsigned int i = 0; i < p->rounds; i++) {
+		CHECK_EQ(&w->v, sched_getcpu(), p->cpu[me]);
+		if (me == 1 && i == p->rounds - 1) {
+			CHECK_EQ(&w->v, switchto_resume(other), 0);
+			return;
+		}
+		CHECK_EQ(&w->v, switchto_switch(other), other);
+	}
+}
+
+static void affinity_excludes_this_cpu(void **state)
+{
+	struct places p = { .rounds = LOOPS(2000) };
+	struct verdict v = { 0 };
+
+	(void)state;
+	two_cpus(p.cpu);
+	worker_start(&p.w[1], stays_on_its_cpu, &p);
+	worker_start(&p.w[0], stays_on_its_cpu, &p);
+	workers_join(p.w, 2, &v);
+	verdict_assert(&v);
+}
+
+static void wakes_on_its_cpu(struct worker *w)
+{
+	struct places *p = w->arg;
+	pid_t from;
+
+	for (unsigned int i = 0; i < p->rounds; i++) {
+		pin_to(0, p->cpu[i & 1]);
+		/* Parked on one CPU, and moved to the other before it is woken. */
+		from = switchto_wait(NULL);
+		CHECK(&w->v, from > 0);
+		CHECK_EQ(&w->v, sched_getcpu(), p->cpu[!(i & 1)]);
+		CHECK_EQ(&w->v, switchto_resume(from), 0);
+	}
+}
+
+static void moves_and_switches(struct worker *w)
+{
+	struct places *p = w->arg;
+	pid_t other = p->w[1].tid;
+
+	for (unsigned int i = 0; i < p->rounds; i++) {
+		pin_to(0, p->cpu[i & 1]);
+		await_parked(other);
+		pin_to(other, p->cpu[!(i & 1)]);
+		CHECK_EQ(&w->v, switchto_switch(other), other);
+		CHECK_EQ(&w->v, sched_getcpu(), p->cpu[i & 1]);
+	}
+}
+
+static void affinity_changes_while_parked(void **state)
+{
+	struct places p = { .rounds = LOOPS(200) };
+	struct verdict v = { 0 };
+
+	(void)state;
+	two_cpus(p.cpu);
+	worker_start(&p.w[1], wakes_on_its_cpu, &p);
+	worker_start(&p.w[0], moves_and_switches, &p);
+	workers_join(p.w, 2, &v);
+	verdict_assert(&v);
+}
+
 int suite_handoff(void)
 {
+	const struct CMUnitTest cpus[] = {
+		CASE("AffinityExcludesThisCpu", affinity_excludes_this_cpu),
+		CASE("AffinityChangesWhileParked", affinity_changes_while_parked),
+	};
 	const struct CMUnitTest cases[] = {
 		CASE("BlockResume", block_resume),
 		CASE("ResumeBlock", resume_block),
@@ -516,7 +662,10 @@ int suite_handoff(void)
 		CASE("Ring", ring),
 		CASE("MergedResumesOrderMemory", merged_resumes_order_memory),
 		CASE("EveryResumeIsAnswered", every_resume_is_answered),
+		CASE("TwoSwitchToOne", two_switch_to_one),
 	};
+	int cpu[2], failed = RUN_CASES("hand-off", cases);
 
-	return RUN_CASES("hand-off", cases);
+	/* Of one CPU nobody can be kept away. */
+	return two_cpus(cpu) == 2 ? failed + RUN_CASES("CPUs", cpus) : failed;
 }

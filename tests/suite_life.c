@@ -3,6 +3,8 @@
 #include "suite.h"
 
 #include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 static void parks(struct worker *w)
@@ -186,7 +188,8 @@ static void cancel_while_parked(void **state)
 		struct worker w = { 0 };
 		void *result;
 
-		worker_start(&w, i & 1 ? cancelled_while_parked : cancelled_while_switching, &target);
+		worker_start(&w, i & 1 ? cancelled_while_parked : cancelled_while_switching,
+			     &target);
 		await_parked(w.tid);
 		pthread_cancel(w.thread);
 		pthread_join(w.thread, &result);
@@ -391,6 +394,217 @@ static void pthread_exit_of_main(void **state)
 	verdict_assert(&v);
 }
 
+/*
+ * A process that ends while its threads sleep, in each of the ways: at once, by
+ * its own exit or exec or by a signal, and with nothing left of it.
+ */
+enum end { END_EXIT_GROUP, END_EXEC, END_EXEC_BY_THREAD, END_SIGKILL, END_SIGTERM, ENDS };
+
+struct asleep {
+	struct worker w;
+	struct sink sink;
+	int way;
+};
+
+static void sleeps_for_good(struct worker *w)
+{
+	struct asleep *a = w->arg;
+
+	sleep_this_way(a->way, a->sink.w.tid);
+	/* Nobody resumes it. */
+	_exit(1);
+}
+
+static void execs_as_thread(struct worker *w)
+{
+	(void)w;
+	exec_self("after-exec");
+}
+
+static int ends_with_sleepers(void *arg)
+{
+	static struct asleep a[WAYS];
+	struct worker w = { 0 };
+	struct verdict v = { 0 };
+
+	for (int way = 0; way < WAYS; way++) {
+		a[way].way = way;
+		sink_start(&a[way].sink);
+		worker_start(&a[way].w, sleeps_for_good, &a[way]);
+		await_parked(a[way].w.tid);
+		await_parked(a[way].sink.w.tid);
+	}
+	switch (*(enum end *)arg) {
+	case END_EXIT_GROUP:
+		_exit(42);
+	case END_EXEC:
+		exec_self("after-exec");
+	case END_EXEC_BY_THREAD:
+		/* Which becomes the process's only one, with the TID of this. */
+		worker_start(&w, execs_as_thread, NULL);
+		workers_join(&w, 1, &v);
+		break;
+	case END_SIGKILL:
+		kill(getpid(), SIGKILL);
+		break;
+	case END_SIGTERM:
+		kill(getpid(), SIGTERM);
+		break;
+	default:
+		break;
+	}
+	pause();
+	return 1;
+}
+
+static void process_ends_with_sleepers(void **state)
+{
+	const int status[ENDS] = { 42, 0, 0, 128 + SIGKILL, 128 + SIGTERM };
+	struct verdict v = { 0 };
+
+	(void)state;
+	for (enum end end = 0; end < ENDS; end++) {
+#ifdef UNDER_TSAN /* whose runtime has threads wait for each other in exec */
+		if (end == END_EXEC_BY_THREAD)
+			continue;
+#endif
+		CHECK_EQ(&v, run_child(ends_with_sleepers, &end), status[end]);
+	}
+	verdict_assert(&v);
+}
+
+/*
+ * A robust mutex whose owner ends while it sleeps in the library: the next one
+ * has it, and is told. Of a cancelled thread, and of a process that is killed.
+ */
+struct robust {
+	struct worker w;
+	struct sink sink;
+	pthread_mutex_t mutex;
+	_Atomic pid_t ready;
+};
+
+static void robust_init(pthread_mutex_t *mutex)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+	pthread_mutex_init(mutex, &attr);
+	pthread_mutexattr_destroy(&attr);
+}
+
+static void owns_and_switches(struct worker *w)
+{
+	struct robust *r = w->arg;
+
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	CHECK_EQ(&w->v, pthread_mutex_lock(&r->mutex), 0);
+	switchto_switch(r->sink.w.tid);
+	CHECK(&w->v, !"switch returned");
+}
+
+static void has_it_after_the_owner(struct verdict *v, pthread_mutex_t *mutex)
+{
+	CHECK_EQ(v, pthread_mutex_lock(mutex), EOWNERDEAD);
+	CHECK_EQ(v, pthread_mutex_consistent(mutex), 0);
+	CHECK_EQ(v, pthread_mutex_unlock(mutex), 0);
+	pthread_mutex_destroy(mutex);
+}
+
+static int owns_in_child(void *arg)
+{
+	struct robust *r = arg;
+
+	sink_start(&r->sink);
+	worker_start(&r->w, owns_and_switches, r);
+	await_parked(r->w.tid);
+	atomic_store(&r->ready, 1);
+	return pause();
+}
+
+static void robust_owner_ends_asleep(void **state)
+{
+	struct robust here = { 0 }, *shared;
+	struct verdict v = { 0 };
+	unsigned int returns;
+	pid_t child;
+
+	(void)state;
+	robust_init(&here.mutex);
+	sink_start(&here.sink);
+	worker_start(&here.w, owns_and_switches, &here);
+	await_parked(here.w.tid);
+	pthread_cancel(here.w.thread);
+	workers_join(&here.w, 1, &v);
+	has_it_after_the_owner(&v, &here.mutex);
+	sink_stop(&here.sink, &v, &returns);
+	CHECK_EQ(&v, returns, 1);
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	assert_true(shared != MAP_FAILED);
+	robust_init(&shared->mutex);
+	child = start_child(owns_in_child, shared);
+	AWAIT(atomic_load(&shared->ready));
+	kill(child, SIGKILL);
+	has_it_after_the_owner(&v, &shared->mutex);
+	CHECK_EQ(&v, child_status(child), 128 + SIGKILL);
+	munmap(shared, sizeof(*shared));
+	verdict_assert(&v);
+}
+
+/* A program started by posix_spawn(), in which the child runs on its parent's memory. */
+static void spawn_with_others_parked(void **state)
+{
+	char *const argv[] = { (char *)"test", (char *)"after-exec", NULL };
+	struct worker parked = { 0 };
+	struct verdict v = { 0 };
+	extern char **environ;
+	pid_t child;
+
+	(void)state;
+	worker_start(&parked, parks, NULL);
+	await_parked(parked.tid);
+	CHECK_EQ(&v, switchto_resume(gettid()), 0);
+	CHECK_EQ(&v, posix_spawn(&child, "/proc/self/exe", NULL, NULL, argv, environ), 0);
+	CHECK_EQ(&v, child_status(child), 0);
+	CHECK_EQ(&v, switchto_wait(&no_time), gettid());
+	CHECK_EQ(&v, switchto_resume(parked.tid), 0);
+	workers_join(&parked, 1, &v);
+	verdict_assert(&v);
+}
+
+#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN) && __GLIBC_PREREQ(2, 34)
+#define BARE_FORK 1
+/* fork() without its handlers: the child finds out for itself that it is another. */
+static void bare_fork(void **state)
+{
+	struct worker parked = { 0 };
+	struct verdict v = { 0 };
+	struct family f;
+	pid_t child;
+
+	(void)state;
+	worker_start(&parked, parks, NULL);
+	await_parked(parked.tid);
+	CHECK_EQ(&v, switchto_self(), gettid());
+	CHECK_EQ(&v, switchto_resume(gettid()), 0);
+	f = (struct family){ getpid(), parked.tid, parked.tid };
+	child = _Fork();
+	if (child == 0) {
+		alarm(60);
+		_exit(child_is_alone(&f));
+	}
+	CHECK_EQ(&v, child_status(child), 0);
+	CHECK_EQ(&v, switchto_wait(&no_time), gettid());
+	CHECK_EQ(&v, switchto_resume(parked.tid), 0);
+	workers_join(&parked, 1, &v);
+	verdict_assert(&v);
+}
+#endif
+
 int life_after_exec(void)
 {
 	struct verdict v = { 0 };
@@ -581,6 +795,12 @@ int suite_life(void)
 		CASE("CallsInDestructor", calls_in_destructor),
 		CASE("PthreadExitOfMain", pthread_exit_of_main),
 		CASE("ExecWhileParked", exec_while_parked),
+		CASE("ProcessEndsWithSleepers", process_ends_with_sleepers),
+		CASE("RobustOwnerEndsAsleep", robust_owner_ends_asleep),
+		CASE("SpawnWithOthersParked", spawn_with_others_parked),
+#ifdef BARE_FORK
+		CASE("BareFork", bare_fork),
+#endif
 		CASE("FirstCallsRaced", first_calls_raced),
 		CASE("NoFileDescriptors", no_file_descriptors),
 	};

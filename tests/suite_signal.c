@@ -2,7 +2,11 @@
 /* Signals that meet a wait, and resumes that come from handlers. */
 #include "suite.h"
 
+#include <setjmp.h>
 #include <signal.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 static _Atomic unsigned int handled;
@@ -18,29 +22,6 @@ static void install(void (*function)(int), int flags)
 	struct sigaction action = { .sa_handler = function, .sa_flags = flags };
 
 	sigaction(SIGUSR1, &action, NULL);
-}
-
-/* Every way to sleep. */
-enum { WAIT, SWITCH, TIMED, WAYS = TIMED + 4 };
-
-static pid_t sleep_this_way(int way, pid_t target)
-{
-	struct timespec hour = { 3600, 0 };
-
-	switch (way) {
-	case WAIT:
-		return switchto_wait(NULL);
-	case SWITCH:
-		return switchto_switch(target);
-	}
-	if (timed_calls[way - TIMED].absolute)
-		hour = to_timespec(now_ns() + 3600 * NSEC_PER_SEC);
-	return timed_calls[way - TIMED].call(target, &hour);
-}
-
-static bool way_switches(int way)
-{
-	return way == SWITCH || (way >= TIMED && timed_calls[way - TIMED].switches);
 }
 
 struct sleeper {
@@ -132,18 +113,81 @@ static void restart_resumes_nobody_again(void **state)
 	verdict_assert(&v);
 }
 
-/* Stop and continue run no handler: every way to sleep goes on as if nothing had been. */
-struct stopped {
-	int ready, go;
+/*
+ * A child process that this one disturbs: what it is to do comes to it by a pipe,
+ * and what became of that goes back by another.
+ */
+struct talk {
+	int to_child[2], to_parent[2];
+	pid_t child;
 };
 
-static int stopped_body(void *arg)
+static void say(int fd, int value)
 {
-	const struct stopped *pipes = arg;
+	if (write(fd, &value, sizeof(value)) != sizeof(value))
+		give_up("pipe: wanted to write a number, got %s", strerror(errno));
+}
+
+/* -1 if the other side has ended. */
+static int hear(int fd)
+{
+	int value;
+
+	return read(fd, &value, sizeof(value)) == sizeof(value) ? value : -1;
+}
+
+static int heard_in_child(struct talk *t)
+{
+	return hear(t->to_child[0]);
+}
+
+static void say_in_child(struct talk *t, int value)
+{
+	say(t->to_parent[1], value);
+}
+
+/* @arg is a struct that begins with @t. */
+static void talk_start(struct talk *t, int (*body)(void *arg), void *arg)
+{
+	if (pipe(t->to_child) || pipe(t->to_parent))
+		give_up("pipe: wanted two, got %s", strerror(errno));
+	t->child = start_child(body, arg);
+	close(t->to_child[0]);
+	close(t->to_parent[1]);
+}
+
+static int talk_end(struct talk *t)
+{
+	close(t->to_child[1]);
+	close(t->to_parent[0]);
+	return child_status(t->child);
+}
+
+static void stop_tracee(pid_t tid, bool seize)
+{
+	int status;
+
+	if (seize ? ptrace(PTRACE_SEIZE, tid, NULL, PTRACE_O_TRACESYSGOOD) ||
+			    ptrace(PTRACE_INTERRUPT, tid, NULL, NULL) :
+		    ptrace(PTRACE_ATTACH, tid, NULL, NULL))
+		give_up("ptrace: wanted to trace a thread of a child, got %s", strerror(errno));
+	if (waitpid(tid, &status, __WALL) != tid || !WIFSTOPPED(status))
+		give_up("ptrace: wanted thread %d stopped, found status %x", (int)tid, status);
+}
+
+static void let_go(pid_t tid)
+{
+	if (ptrace(PTRACE_DETACH, tid, NULL, NULL))
+		give_up("ptrace: wanted to let thread %d go, got %s", (int)tid, strerror(errno));
+}
+
+/* What runs no handler is not noticed: every way to sleep goes on as if nothing had been. */
+static int disturbed_body(void *arg)
+{
 	struct sleeper s[WAYS] = { 0 };
 	struct verdict v = { 0 };
+	struct talk *t = arg;
 	unsigned int returns;
-	char byte = 0;
 
 	for (int way = 0; way < WAYS; way++) {
 		s[way].way = way;
@@ -152,8 +196,9 @@ static int stopped_body(void *arg)
 		await_parked(s[way].w.tid);
 		await_parked(s[way].sink.w.tid);
 	}
-	CHECK_EQ(&v, write(pipes->ready, &byte, 1), 1);
-	CHECK_EQ(&v, read(pipes->go, &byte, 1), 1);
+	for (int way = 0; way < WAYS; way++)
+		say_in_child(t, s[way].w.tid);
+	CHECK(&v, heard_in_child(t) >= 0);
 	for (int way = 0; way < WAYS; way++) {
 		await_parked(s[way].w.tid);
 		CHECK_EQ(&v, switchto_resume(s[way].w.tid), 0);
@@ -165,37 +210,538 @@ static int stopped_body(void *arg)
 	return verdict_status(&v);
 }
 
-static void stop_is_not_noticed(void **state)
+static void not_noticed(void (*disturb)(struct verdict *v, pid_t child, const pid_t *tids))
 {
 	struct verdict v = { 0 };
-	struct stopped pipes;
-	int ready[2], go[2], status;
-	char byte = 0;
-	pid_t child;
+	struct talk t;
+	pid_t tids[WAYS];
 
-	(void)state;
-	if (pipe(ready) || pipe(go))
-		give_up("pipe: wanted two");
-	pipes = (struct stopped){ ready[1], go[0] };
-	child = start_child(stopped_body, &pipes);
-	close(ready[1]);
-	close(go[0]);
-	if (read(ready[0], &byte, 1) == 1) {
-		for (int i = 0; i < 10; i++) {
-			kill(child, SIGSTOP);
-			CHECK_EQ(&v, waitpid(child, &status, WUNTRACED), child);
-			CHECK(&v, WIFSTOPPED(status));
-			kill(child, SIGCONT);
-			CHECK_EQ(&v, waitpid(child, &status, WCONTINUED), child);
-			CHECK(&v, WIFCONTINUED(status));
-		}
-		CHECK_EQ(&v, write(go[1], &byte, 1), 1);
+	talk_start(&t, disturbed_body, &t);
+	for (int way = 0; way < WAYS; way++)
+		tids[way] = hear(t.to_parent[0]);
+	if (tids[WAYS - 1] > 0) {
+		disturb(&v, t.child, tids);
+		say(t.to_child[1], 0);
 	}
-	CHECK_EQ(&v, child_status(child), 0);
-	close(ready[0]);
-	close(go[1]);
+	CHECK_EQ(&v, talk_end(&t), 0);
 	verdict_assert(&v);
 }
+
+static void by_stop(struct verdict *v, pid_t child, const pid_t *tids)
+{
+	int status;
+
+	(void)tids;
+	for (int i = 0; i < 10; i++) {
+		kill(child, SIGSTOP);
+		CHECK_EQ(v, waitpid(child, &status, WUNTRACED), child);
+		CHECK(v, WIFSTOPPED(status));
+		kill(child, SIGCONT);
+		CHECK_EQ(v, waitpid(child, &status, WCONTINUED), child);
+		CHECK(v, WIFCONTINUED(status));
+	}
+}
+
+static void stop_is_not_noticed(void **state)
+{
+	(void)state;
+	not_noticed(by_stop);
+}
+
+static void by_tracer(struct verdict *v, pid_t child, const pid_t *tids)
+{
+	(void)v;
+	(void)child;
+	for (int i = 0; i < 6; i++) {
+		for (int way = 0; way < WAYS; way++) {
+			stop_tracee(tids[way], i & 1);
+			let_go(tids[way]);
+		}
+	}
+}
+
+static void tracer_is_not_noticed(void **state)
+{
+	(void)state;
+	not_noticed(by_tracer);
+}
+
+/*
+ * A wait with a time ends when that was up at its beginning, however long it was
+ * stopped meanwhile: not before, and not by the stop later.
+ */
+#define STOPPED_WAIT (3 * NSEC_PER_SEC)
+
+struct timed_sleeper {
+	struct worker w;
+	struct sink sink;
+	const struct timed_call *c;
+	long long began, ended;
+};
+
+static void times_out_once(struct worker *w)
+{
+	struct timed_sleeper *s = w->arg;
+	struct timespec time;
+
+	s->began = now_ns();
+	time = to_timespec(STOPPED_WAIT + (s->c->absolute ? s->began : 0));
+	CHECK_ERR(&w->v, s->c->call(s->sink.w.tid, &time), ETIMEDOUT);
+	s->ended = now_ns();
+}
+
+static int stopped_timed_body(void *arg)
+{
+	struct timed_sleeper s[4] = { 0 };
+	struct verdict v = { 0 };
+	struct talk *t = arg;
+	unsigned int returns;
+	long long stopped;
+
+	for (int i = 0; i < 4; i++) {
+		s[i].c = &timed_calls[i];
+		sink_start(&s[i].sink);
+		worker_start(&s[i].w, times_out_once, &s[i]);
+		await_parked(s[i].w.tid);
+	}
+	say_in_child(t, 0);
+	stopped = heard_in_child(t);
+	for (int i = 0; i < 4; i++) {
+		workers_join(&s[i].w, 1, &v);
+		CHECK(&v, s[i].ended - s[i].began >= STOPPED_WAIT);
+		/* Had the stop begun it anew, it would not be over yet. */
+		CHECK(&v, s[i].ended - s[i].began < STOPPED_WAIT + stopped * 1000000LL);
+		sink_stop(&s[i].sink, &v, &returns);
+		CHECK_EQ(&v, returns, timed_calls[i].switches);
+	}
+	return verdict_status(&v);
+}
+
+static void stop_keeps_the_deadline(void **state)
+{
+	const struct timespec while_stopped = to_timespec(STOPPED_WAIT / 2);
+	struct verdict v = { 0 };
+	long long began;
+	struct talk t;
+	int status;
+
+	(void)state;
+	talk_start(&t, stopped_timed_body, &t);
+	if (hear(t.to_parent[0]) == 0) {
+		began = now_ns();
+		kill(t.child, SIGSTOP);
+		CHECK_EQ(&v, waitpid(t.child, &status, WUNTRACED), t.child);
+		nanosleep(&while_stopped, NULL);
+		kill(t.child, SIGCONT);
+		say(t.to_child[1], (int)((now_ns() - began) / 1000000));
+	}
+	CHECK_EQ(&v, talk_end(&t), 0);
+	verdict_assert(&v);
+}
+
+/*
+ * A target that a tracer holds can't run: who switches to it sleeps, and its
+ * resume is kept for when it is let go, or the process is killed where it is.
+ */
+struct held {
+	struct talk t;
+	bool timed;
+};
+
+static void answers_once(struct worker *w)
+{
+	pid_t from = switchto_wait(NULL);
+
+	atomic_store((_Atomic pid_t *)w->arg, from);
+	CHECK_EQ(&w->v, switchto_resume(from), 0);
+}
+
+struct asks {
+	struct worker w;
+	pid_t target;
+	bool timed;
+};
+
+static void asks_once(struct worker *w)
+{
+	const struct timespec hour = { 3600, 0 };
+	struct asks *a = w->arg;
+
+	CHECK_EQ(&w->v,
+		 a->timed ? switchto_switch_timed(a->target, &hour) : switchto_switch(a->target),
+		 a->target);
+}
+
+static int held_body(void *arg)
+{
+	struct held *h = arg;
+	struct asks a = { .timed = h->timed };
+	struct worker target = { 0 };
+	_Atomic pid_t from = 0;
+	struct verdict v = { 0 };
+
+	worker_start(&target, answers_once, &from);
+	await_parked(target.tid);
+	say_in_child(&h->t, target.tid);
+	if (heard_in_child(&h->t) < 0)
+		return 1;
+	a.target = target.tid;
+	worker_start(&a.w, asks_once, &a);
+	await_parked(a.w.tid);
+	CHECK_EQ(&v, atomic_load(&from), 0);
+	CHECK_EQ(&v, thread_state(target.tid), 't');
+	say_in_child(&h->t, verdict_status(&v));
+	workers_join(&a.w, 1, &v);
+	workers_join(&target, 1, &v);
+	CHECK_EQ(&v, atomic_load(&from), a.w.tid);
+	return verdict_status(&v);
+}
+
+static void target_held_by_tracer(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		struct held h = { .timed = i & 1 };
+		bool killed = i & 2;
+		pid_t target;
+
+		talk_start(&h.t, held_body, &h);
+		target = hear(h.t.to_parent[0]);
+		if (target <= 0)
+			give_up("a child that was to be traced has ended");
+		stop_tracee(target, i & 4);
+		say(h.t.to_child[1], 0);
+		CHECK_EQ(&v, hear(h.t.to_parent[0]), 0);
+		if (killed)
+			kill(h.t.child, SIGKILL);
+		else
+			let_go(target);
+		/* A tracee's end is told first, even if it is not the leader. */
+		if (killed)
+			CHECK_EQ(&v, waitpid(target, NULL, __WALL), target);
+		CHECK_EQ(&v, talk_end(&h.t), killed ? 128 + SIGKILL : 0);
+	}
+	verdict_assert(&v);
+}
+
+#ifndef UNDER_TSAN /* whose runtime makes futex calls of its own, and runs handlers late */
+/*
+ * A thread that is held at the entry of its futex call, and what comes there: a
+ * signal, so that it is pending as the call begins; a resume, so that the value
+ * has changed; both. The target has its one resume all the same, and a resume
+ * wins over the signal.
+ */
+enum { SIGNAL_COMES = 1, RESUME_COMES = 2 };
+
+struct entry {
+	struct talk t;
+	int way, flags;
+};
+
+static void enters(struct worker *w)
+{
+	struct sleeper *s = w->arg;
+
+	CHECK_EQ(&w->v, switchto_self(), w->tid);
+	atomic_store(&s->seen, 1);
+	await_release(w);
+	interrupted_or_restarted(w);
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+static int entry_body(void *arg)
+{
+	struct entry *e = arg;
+	struct sleeper s = { .way = e->way };
+	struct verdict v = { 0 };
+	bool resumed = false;
+	unsigned int returns;
+	int command;
+
+	atomic_store(&handled, 0);
+	install(handler, e->flags);
+	sink_start(&s.sink);
+	worker_start(&s.w, enters, &s);
+	AWAIT(atomic_load(&s.seen));
+	say_in_child(&e->t, s.w.tid);
+	while ((command = heard_in_child(&e->t)) != 'e') {
+		if (command == 'r') {
+			CHECK_EQ(&v, switchto_resume(s.w.tid), 0);
+			resumed = true;
+		} else {
+			worker_release(&s.w);
+			if (command == 'p')
+				await_parked(s.w.tid);
+		}
+		say_in_child(&e->t, 0);
+	}
+	if (!resumed) {
+		await_parked(s.w.tid);
+		CHECK_EQ(&v, switchto_resume(s.w.tid), 0);
+	}
+	workers_join(&s.w, 1, &v);
+	sink_stop(&s.sink, &v, &returns);
+	CHECK_EQ(&v, returns, way_switches(e->way));
+	say_in_child(&e->t, atomic_load(&s.interrupted));
+	say_in_child(&e->t, atomic_load(&handled));
+	return verdict_status(&v);
+}
+
+/* Of a stopped tracee: the futex operation that it is about to enter, or -1. */
+static int entered_futex(pid_t tid)
+{
+	struct __ptrace_syscall_info info;
+
+	if (ptrace(PTRACE_GET_SYSCALL_INFO, tid, sizeof(info), &info) <= 0)
+		give_up("ptrace: wanted the system call of thread %d, got %s", (int)tid,
+			strerror(errno));
+	if (info.op != PTRACE_SYSCALL_INFO_ENTRY || info.entry.nr != SYS_futex)
+		return -1;
+	return (int)(info.entry.args[1] & FUTEX_CMD_MASK);
+}
+
+static bool may_sleep(int op)
+{
+	return op == FUTEX_WAIT || op == FUTEX_WAIT_BITSET || op == FUTEX_SWAP;
+}
+
+/* Runs until the @nth futex call of thread @tid, and stops there. */
+static int run_to_futex(pid_t tid, int nth)
+{
+	int status, op;
+
+	for (;;) {
+		if (ptrace(PTRACE_SYSCALL, tid, NULL, NULL) ||
+		    waitpid(tid, &status, __WALL) != tid || !WIFSTOPPED(status))
+			give_up("ptrace: wanted thread %d at a system call, got %s", (int)tid,
+				strerror(errno));
+		if (WSTOPSIG(status) != (SIGTRAP | 0x80))
+			continue;
+		op = entered_futex(tid);
+		if (op >= 0 && !nth--)
+			return op;
+	}
+}
+
+static void comes_at_entry(struct verdict *v, int way, int nth, int events, int flags)
+{
+	struct entry e = { .way = way, .flags = flags };
+	int op, interrupted;
+	pid_t tid;
+
+	talk_start(&e.t, entry_body, &e);
+	tid = hear(e.t.to_parent[0]);
+	if (tid <= 0)
+		give_up("a child that was to be traced has ended");
+	stop_tracee(tid, true);
+	say(e.t.to_child[1], 'g');
+	CHECK_EQ(v, hear(e.t.to_parent[0]), 0);
+	op = run_to_futex(tid, nth);
+	if (events & SIGNAL_COMES)
+		CHECK_EQ(v, syscall(SYS_tgkill, e.t.child, tid, SIGUSR1), 0);
+	if (events & RESUME_COMES) {
+		say(e.t.to_child[1], 'r');
+		CHECK_EQ(v, hear(e.t.to_parent[0]), 0);
+	}
+	let_go(tid);
+	say(e.t.to_child[1], 'e');
+	interrupted = hear(e.t.to_parent[0]);
+	/* What wakes and does not sleep ends as ever, and then the handler runs. */
+	if (events == SIGNAL_COMES && may_sleep(op) && !(flags & SA_RESTART))
+		CHECK_EQ(v, interrupted, 1);
+	else
+		CHECK(v, interrupted >= 0 && interrupted <= !!(flags & SA_RESTART));
+	CHECK_EQ(v, hear(e.t.to_parent[0]), !!(events & SIGNAL_COMES));
+	CHECK_EQ(v, talk_end(&e.t), 0);
+}
+
+/* A switch is one call with the one backend and two with the other. */
+static void for_each_entry(int events, int flags)
+{
+	bool swap = strcmp(switchto_backend(), "swap") == 0;
+	struct verdict v = { 0 };
+
+	for (int way = 0; way < WAYS; way++)
+		for (int nth = 0; nth < (swap || !way_switches(way) ? 1 : 2); nth++)
+			comes_at_entry(&v, way, nth, events, flags);
+	verdict_assert(&v);
+}
+
+static void signal_pending_on_entry(void **state)
+{
+	(void)state;
+	for_each_entry(SIGNAL_COMES, 0);
+	for_each_entry(SIGNAL_COMES, SA_RESTART);
+}
+
+static void value_changed_on_entry(void **state)
+{
+	(void)state;
+	for_each_entry(RESUME_COMES, 0);
+}
+
+static void resume_and_signal_on_entry(void **state)
+{
+	(void)state;
+	for_each_entry(SIGNAL_COMES | RESUME_COMES, 0);
+	for_each_entry(SIGNAL_COMES | RESUME_COMES, SA_RESTART);
+}
+
+/*
+ * A thread that is stopped in its sleep, resumed there, and has a signal when it
+ * goes on: it comes out of the kernel with EINTR and finds the resume, which wins.
+ */
+static void resume_and_signal_while_stopped(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	for (int i = 0; i < 4 * WAYS; i++) {
+		struct entry e = { .way = i / 4 };
+		bool signal_first = i & 1;
+		pid_t tid;
+
+		talk_start(&e.t, entry_body, &e);
+		tid = hear(e.t.to_parent[0]);
+		if (tid <= 0)
+			give_up("a child that was to be traced has ended");
+		say(e.t.to_child[1], 'p');
+		CHECK_EQ(&v, hear(e.t.to_parent[0]), 0);
+		stop_tracee(tid, i & 2);
+		if (signal_first)
+			CHECK_EQ(&v, syscall(SYS_tgkill, e.t.child, tid, SIGUSR1), 0);
+		say(e.t.to_child[1], 'r');
+		CHECK_EQ(&v, hear(e.t.to_parent[0]), 0);
+		if (!signal_first)
+			CHECK_EQ(&v, syscall(SYS_tgkill, e.t.child, tid, SIGUSR1), 0);
+		let_go(tid);
+		say(e.t.to_child[1], 'e');
+		CHECK_EQ(&v, hear(e.t.to_parent[0]), 0);
+		CHECK_EQ(&v, hear(e.t.to_parent[0]), 1);
+		CHECK_EQ(&v, talk_end(&e.t), 0);
+	}
+	verdict_assert(&v);
+}
+
+/* A handler that does not come back: the wait it interrupted is given up. */
+static _Thread_local sigjmp_buf way_out;
+
+static void leaving_handler(int signal)
+{
+	(void)signal;
+	siglongjmp(way_out, 1);
+}
+
+static void is_left(struct worker *w)
+{
+	struct sleeper *s = w->arg;
+
+	if (!sigsetjmp(way_out, 1)) {
+		sleep_this_way(s->way, s->sink.w.tid);
+		CHECK(&w->v, !"the call returned");
+	}
+	atomic_store(&s->seen, 1);
+	await_release(w);
+	/* Resumed or not meanwhile, it waits as ever. */
+	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+static void handler_leaves_the_wait(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	install(leaving_handler, 0);
+	for (int i = 0; i < 2 * WAYS; i++) {
+		struct sleeper s = { .way = i / 2 };
+		bool at_once = i & 1;
+		unsigned int returns;
+
+		sink_start(&s.sink);
+		worker_start(&s.w, is_left, &s);
+		await_parked(s.w.tid);
+		pthread_kill(s.w.thread, SIGUSR1);
+		AWAIT(atomic_load(&s.seen));
+		if (at_once)
+			CHECK_EQ(&v, switchto_resume(s.w.tid), 0);
+		worker_release(&s.w);
+		if (!at_once) {
+			await_parked(s.w.tid);
+			CHECK_EQ(&v, switchto_resume(s.w.tid), 0);
+		}
+		workers_join(&s.w, 1, &v);
+		sink_stop(&s.sink, &v, &returns);
+		CHECK_EQ(&v, returns, way_switches(s.way));
+	}
+	verdict_assert(&v);
+}
+
+/* A handler that forks: in the child the wait ends, for who would end it is not there. */
+static _Thread_local pid_t handlers_child;
+
+static void forking_handler(int signal)
+{
+	int saved = errno;
+
+	(void)signal;
+	handlers_child = fork();
+	errno = saved;
+}
+
+static void is_forked(struct worker *w)
+{
+	struct sleeper *s = w->arg;
+	pid_t parent = getpid(), got;
+	int error;
+
+	handlers_child = -1;
+	got = sleep_this_way(s->way, s->sink.w.tid);
+	error = errno;
+	if (getpid() != parent) {
+		struct verdict v = { 0 };
+
+		alarm(60);
+		CHECK(&v, got == -1 && error == EINTR);
+		CHECK_EQ(&v, switchto_self(), gettid());
+		CHECK_ERR(&v, switchto_resume(s->sink.w.tid), ESRCH);
+		CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
+		pair_works(&v, 10);
+		_exit(verdict_status(&v));
+	}
+	CHECK(&w->v, got == -1 && error == EINTR);
+	CHECK(&w->v, handlers_child > 0);
+	CHECK_EQ(&w->v, child_status(handlers_child), 0);
+	worker_release(w);
+	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
+}
+
+static void handler_forks_in_a_wait(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	install(forking_handler, 0);
+	for (int way = 0; way < WAYS; way++) {
+		struct sleeper s = { .way = way };
+		unsigned int returns;
+
+		sink_start(&s.sink);
+		worker_start(&s.w, is_forked, &s);
+		await_parked(s.w.tid);
+		await_parked(s.sink.w.tid);
+		pthread_kill(s.w.thread, SIGUSR1);
+		await_release(&s.w);
+		CHECK_EQ(&v, switchto_resume(s.w.tid), 0);
+		workers_join(&s.w, 1, &v);
+		sink_stop(&s.sink, &v, &returns);
+		CHECK_EQ(&v, returns, way_switches(way));
+	}
+	verdict_assert(&v);
+}
+#endif
 
 /*
  * A resume and a signal at the same instant: the resume is what the call
@@ -270,7 +816,8 @@ static void resuming_handler(int signal)
 
 	(void)signal;
 	errno = 12345;
-	atomic_store(&handler_result, switchto_resume(handler_target) == 0 && errno == 12345 ? 1 : -1);
+	atomic_store(&handler_result,
+		     switchto_resume(handler_target) == 0 && errno == 12345 ? 1 : -1);
 	errno = saved;
 	atomic_fetch_add(&handled, 1);
 }
@@ -439,6 +986,17 @@ int suite_signal(void)
 		CASE("HandlerEndsWait", handler_ends_wait),
 		CASE("RestartResumesNobodyAgain", restart_resumes_nobody_again),
 		CASE("StopIsNotNoticed", stop_is_not_noticed),
+		CASE("TracerIsNotNoticed", tracer_is_not_noticed),
+		CASE("StopKeepsTheDeadline", stop_keeps_the_deadline),
+		CASE("TargetHeldByTracer", target_held_by_tracer),
+#ifndef UNDER_TSAN
+		CASE("SignalPendingOnEntry", signal_pending_on_entry),
+		CASE("ValueChangedOnEntry", value_changed_on_entry),
+		CASE("ResumeAndSignalOnEntry", resume_and_signal_on_entry),
+		CASE("ResumeAndSignalWhileStopped", resume_and_signal_while_stopped),
+		CASE("HandlerLeavesTheWait", handler_leaves_the_wait),
+		CASE("HandlerForksInAWait", handler_forks_in_a_wait),
+#endif
 		CASE("ResumeRacesWithSignal", resume_races_with_signal),
 		CASE("ResumeFromHandler", resume_from_handler),
 		CASE("ResumeFromUnknownHandler", resume_from_unknown_handler),

@@ -3,6 +3,7 @@
 #include "suite.h"
 
 #include <limits.h>
+#include <sys/syscall.h>
 
 /* What @c takes to end @ns from now. */
 static struct timespec from_now(const struct timed_call *c, long long ns)
@@ -19,7 +20,7 @@ static void never_early(void **state)
 
 	(void)state;
 	sink_start(&s);
-	FOR_EACH_TIMED_CALL(c) {
+	FOR_EACH_TIMED_CALL (c) {
 		for (int i = 0; i < 30; i++) {
 			long long ns = times[i % 3], before = now_ns();
 			struct timespec time = from_now(c, ns);
@@ -42,7 +43,7 @@ static void deadline_in_the_past(void **state)
 
 	(void)state;
 	sink_start(&s);
-	FOR_EACH_TIMED_CALL(c) {
+	FOR_EACH_TIMED_CALL (c) {
 		const struct timespec past[] = { { 0, 0 }, from_now(c, c->absolute ? -1 : 0) };
 
 		for (int i = 0; i < 2; i++) {
@@ -62,7 +63,7 @@ static void deadline_in_the_past(void **state)
 }
 
 static const struct timespec bad_times[] = {
-	{ -1, 0 },	  { 0, -1 },	   { 0, NSEC_PER_SEC }, { -1, NSEC_PER_SEC - 1 },
+	{ -1, 0 },	 { 0, -1 },	  { 0, NSEC_PER_SEC }, { -1, NSEC_PER_SEC - 1 },
 	{ 1, LONG_MAX }, { LONG_MIN, 0 },
 };
 
@@ -84,7 +85,7 @@ static void bad_time(void **state)
 	sink_start(&parked);
 	worker_start(&running, takes_what_is_kept, NULL);
 	CHECK_EQ(&v, switchto_resume(gettid()), 0);
-	FOR_EACH_TIMED_CALL(c) {
+	FOR_EACH_TIMED_CALL (c) {
 		for (unsigned int i = 0; i < sizeof(bad_times) / sizeof(bad_times[0]); i++) {
 			CHECK_ERR(&v, c->call(parked.w.tid, &bad_times[i]), EINVAL);
 			CHECK_ERR(&v, c->call(running.tid, &bad_times[i]), EINVAL);
@@ -127,7 +128,7 @@ static void very_far_away(void **state)
 
 	(void)state;
 	sink_start(&s);
-	FOR_EACH_TIMED_CALL(c) {
+	FOR_EACH_TIMED_CALL (c) {
 		for (int i = 0; i < 4; i++) {
 			struct far f = { .c = c, .target = s.w.tid, .time = far[i] };
 
@@ -151,7 +152,7 @@ static void time_is_not_kept(void **state)
 
 	(void)state;
 	sink_start(&s);
-	FOR_EACH_TIMED_CALL(c) {
+	FOR_EACH_TIMED_CALL (c) {
 		struct far f = { .c = c, .target = s.w.tid };
 
 		f.time = from_now(c, 3600 * NSEC_PER_SEC);
@@ -206,7 +207,7 @@ static void resume_races_with_timeout(void **state)
 	uint32_t seed = 11;
 
 	(void)state;
-	FOR_EACH_TIMED_CALL(c) {
+	FOR_EACH_TIMED_CALL (c) {
 		struct race r = { .c = c };
 		unsigned int resumes, returns;
 
@@ -237,6 +238,82 @@ static void resume_races_with_timeout(void **state)
 	verdict_assert(&v);
 }
 
+/*
+ * Wake-ups that are nobody's resume, as a futex may have them: no call returns for
+ * one, and a deadline is neither passed early nor moved by any number of them.
+ */
+#define STRAY_TIME (NSEC_PER_SEC / 2)
+
+struct strayed {
+	struct worker w;
+	struct sink sink;
+	const struct timed_call *c; /* NULL: for ever */
+	long long began, ended;
+	bool switches;
+};
+
+static void sleeps_through(struct worker *w)
+{
+	struct strayed *s = w->arg;
+	struct timespec time;
+
+	if (!s->c) {
+		CHECK_EQ(&w->v, s->switches ? switchto_switch(s->sink.w.tid) : switchto_wait(NULL),
+			 w->starter);
+		return;
+	}
+	s->began = now_ns();
+	time = to_timespec(STRAY_TIME + (s->c->absolute ? s->began : 0));
+	CHECK_ERR(&w->v, s->c->call(s->sink.w.tid, &time), ETIMEDOUT);
+	s->ended = now_ns();
+}
+
+static void wake_nobody(void *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void stray_wake_ups(void **state)
+{
+	struct strayed s[6] = { 0 };
+	struct verdict v = { 0 };
+	long long until;
+	void *words[6];
+	unsigned int returns;
+
+	(void)state;
+	for (int i = 0; i < 6; i++) {
+		s[i].c = i < 4 ? &timed_calls[i] : NULL;
+		s[i].switches = i < 4 ? s[i].c->switches : i == 5;
+		sink_start(&s[i].sink);
+		worker_start(&s[i].w, sleeps_through, &s[i]);
+		words[i] = parked_on(s[i].w.tid);
+	}
+	until = now_ns() + 4 * STRAY_TIME;
+	while (now_ns() < until) {
+		const struct timespec nap = { 0, 300000 };
+
+		for (int i = 0; i < 6; i++)
+			wake_nobody(words[i]);
+		nanosleep(&nap, NULL);
+	}
+	for (int i = 4; i < 6; i++) {
+		await_parked(s[i].w.tid);
+		CHECK_EQ(&v, switchto_resume(s[i].w.tid), 0);
+	}
+	for (int i = 0; i < 6; i++) {
+		workers_join(&s[i].w, 1, &v);
+		sink_stop(&s[i].sink, &v, &returns);
+		CHECK_EQ(&v, returns, s[i].switches);
+	}
+	for (int i = 0; i < 4; i++) {
+		CHECK(&v, s[i].ended - s[i].began >= STRAY_TIME);
+		/* Were each wake-up to begin it anew it would end after the last one. */
+		CHECK(&v, s[i].ended < until);
+	}
+	verdict_assert(&v);
+}
+
 int suite_time(void)
 {
 	const struct CMUnitTest cases[] = {
@@ -248,6 +325,7 @@ int suite_time(void)
 		CASE("TimeIsNotKept", time_is_not_kept),
 #endif
 		CASE("ResumeRacesWithTimeout", resume_races_with_timeout),
+		CASE("StrayWakeUps", stray_wake_ups),
 	};
 
 	return RUN_CASES("time", cases);

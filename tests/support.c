@@ -2,6 +2,7 @@
 #include "support.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,20 +158,42 @@ void await_pause(unsigned int rounds)
 		nanosleep(&nap, NULL);
 }
 
+bool read_text(const char *path, char *text, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC), error;
+	ssize_t length = -1;
+
+	if (fd >= 0) {
+		length = read(fd, text, size - 1);
+		error = errno;
+		close(fd);
+		errno = error;
+	}
+	text[length > 0 ? length : 0] = '\0';
+	return length >= 0;
+}
+
+bool write_text(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC), error;
+	ssize_t length;
+
+	if (fd < 0)
+		return false;
+	length = write(fd, text, strlen(text));
+	error = errno;
+	close(fd);
+	errno = error;
+	return length == (ssize_t)strlen(text);
+}
+
 /* One line of /proc/self/task/TID/@file; empty if the thread is gone. */
 static void read_task_file(pid_t tid, const char *file, char *text, size_t size)
 {
 	char path[64];
-	ssize_t length = -1;
-	int fd;
 
 	snprintf(path, sizeof(path), "/proc/self/task/%d/%s", (int)tid, file);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		length = read(fd, text, size - 1);
-		close(fd);
-	}
-	text[length > 0 ? length : 0] = '\0';
+	read_text(path, text, size);
 }
 
 /*
@@ -206,6 +229,42 @@ bool is_parked(pid_t tid)
 void await_parked(pid_t tid)
 {
 	AWAIT(is_parked(tid));
+}
+
+void *parked_on(pid_t tid)
+{
+	unsigned long word = 0;
+	char text[256];
+
+	await_parked(tid);
+	read_task_file(tid, "syscall", text, sizeof(text));
+	sscanf(text, "%*d %lx", &word);
+	return (void *)word;
+}
+
+int two_cpus(int cpu[2])
+{
+	cpu_set_t set;
+	int n = 0;
+
+	if (sched_getaffinity(0, sizeof(set), &set))
+		give_up("sched_getaffinity: wanted the CPUs of this thread, got %s",
+			strerror(errno));
+	for (int i = 0; i < CPU_SETSIZE && n < 2; i++)
+		if (CPU_ISSET(i, &set))
+			cpu[n++] = i;
+	return n;
+}
+
+void pin_to(pid_t tid, int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity(tid, sizeof(set), &set))
+		give_up("sched_setaffinity: wanted thread %d on CPU %d, got %s", (int)tid, cpu,
+			strerror(errno));
 }
 
 char thread_state(pid_t tid)

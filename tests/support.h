@@ -36,6 +36,9 @@
 #ifndef FUTEX_SWAP
 #define FUTEX_SWAP 14
 #endif
+#ifndef FUTEX_WAKE_HINT
+#define FUTEX_WAKE_HINT 15
+#endif
 
 /* The exit status that means: not run, and said why. */
 #define SKIPPED 77
@@ -76,18 +79,18 @@ void check_err(struct verdict *v, long long got, int error, int want, const char
 #define CHECK(v, condition) check(v, condition, #condition, __FILE__, __LINE__)
 
 /* @got is evaluated first: a call that waits until @want has been set may stand there. */
-#define CHECK_EQ(v, got, want)                                           \
-	do {                                                             \
-		long long check_got = (got);                             \
-		check_eq(v, check_got, want, #got, __FILE__, __LINE__);  \
+#define CHECK_EQ(v, got, want)                                          \
+	do {                                                            \
+		long long check_got = (got);                            \
+		check_eq(v, check_got, want, #got, __FILE__, __LINE__); \
 	} while (0)
 
 /* @call is to return -1 with errno @want. */
-#define CHECK_ERR(v, call, want)                                                  \
-	do {                                                                      \
-		errno = 0;                                                        \
-		long long check_got = (call);                                     \
-		check_err(v, check_got, errno, want, #call, __FILE__, __LINE__);  \
+#define CHECK_ERR(v, call, want)                                                 \
+	do {                                                                     \
+		errno = 0;                                                       \
+		long long check_got = (call);                                    \
+		check_err(v, check_got, errno, want, #call, __FILE__, __LINE__); \
 	} while (0)
 
 /* In the main thread, with no other thread left that the test started. */
@@ -126,10 +129,10 @@ void workers_join(struct worker *w, unsigned int n, struct verdict *v);
  */
 void await_pause(unsigned int rounds);
 
-#define AWAIT(condition)                                                         \
-	do {                                                                     \
-		for (unsigned int await_n = 0; !(condition); await_n++)          \
-			await_pause(await_n);                                    \
+#define AWAIT(condition)                                                \
+	do {                                                            \
+		for (unsigned int await_n = 0; !(condition); await_n++) \
+			await_pause(await_n);                           \
 	} while (0)
 
 /* Does thread @tid of this process sleep in a futex wait? Taken from /proc. */
@@ -138,6 +141,19 @@ void await_parked(pid_t tid);
 
 /* The state letter of /proc/self/task/TID/stat; 0 if there is no such thread. */
 char thread_state(pid_t tid);
+
+/* The address of the futex word that a parked thread sleeps on, as /proc tells it. */
+void *parked_on(pid_t tid);
+
+/* The CPUs that this thread may use, at most two of them. How many. */
+int two_cpus(int cpu[2]);
+
+/* Only on @cpu from now on; 0 is the calling thread. */
+void pin_to(pid_t tid, int cpu);
+
+/* false and errno. */
+bool write_text(const char *path, const char *text);
+bool read_text(const char *path, char *text, size_t size);
 
 long long now_ns(void);
 struct timespec to_timespec(long long ns);

@@ -32,7 +32,8 @@ static void waits_on(struct worker *w)
 static long raw_swap(void *word, uint32_t value, const struct timespec *timeout, void *wake,
 		     unsigned int val3)
 {
-	return syscall(SYS_futex, word, FUTEX_SWAP | FUTEX_PRIVATE_FLAG, value, timeout, wake, val3);
+	return syscall(SYS_futex, word, FUTEX_SWAP | FUTEX_PRIVATE_FLAG, value, timeout, wake,
+		       val3);
 }
 
 static void changed_value_wakes(void **state)
@@ -226,34 +227,173 @@ static void one_system_call_per_switch(void **state)
 
 /*
  * The operation was there when it was probed for and is not any more, as after
- * the process has been moved to another kernel: no hang, and nothing is lost.
+ * the process has been moved to another kernel: no hang, and nothing is lost. Nor
+ * for who parked in it before.
  */
+struct loss {
+	uint32_t swap, hint; /* 0: that one stays */
+};
+
 static int loses_operation(void *arg)
 {
-	const uint32_t *answer = arg;
+	const struct loss *loss = arg;
 	struct verdict v = { 0 };
-	struct sink s = { 0 };
+	struct sink before = { 0 }, after = { 0 };
 	const struct timespec time = to_timespec(NSEC_PER_SEC / 100);
 	unsigned int returns;
 
 	CHECK(&v, switchto_backend() && strcmp(switchto_backend(), "swap") == 0);
-	filter_swap(*answer);
+	sink_start(&before);
+	if (loss->swap)
+		filter_swap(loss->swap);
+	if (loss->hint)
+		filter_futex(FUTEX_WAKE_HINT, loss->hint);
 	pair_works(&v, 100);
-	sink_start(&s);
-	CHECK_ERR(&v, switchto_switch_timed(s.w.tid, &time), ETIMEDOUT);
-	sink_stop(&s, &v, &returns);
-	CHECK_EQ(&v, returns, 1);
+	sink_start(&after);
+	for (unsigned int i = 1; i <= 20; i++) {
+		struct sink *s = i & 1 ? &before : &after;
+
+		await_parked(s->w.tid);
+		if (i & 2)
+			CHECK_ERR(&v, switchto_switch_timed(s->w.tid, &time), ETIMEDOUT);
+		else
+			CHECK_EQ(&v, switchto_resume(s->w.tid), 0);
+		AWAIT(atomic_load(&s->returns) == (i + 1) / 2);
+	}
+	sink_stop(&before, &v, &returns);
+	CHECK_EQ(&v, returns, 10);
+	sink_stop(&after, &v, &returns);
+	CHECK_EQ(&v, returns, 10);
 	return verdict_status(&v);
 }
 
 static void operation_is_lost(void **state)
 {
-	uint32_t answers[] = { ANSWER(ENOSYS), ANSWER(EPERM) };
+	static const struct loss losses[] = {
+		{ ANSWER(ENOSYS), 0 },
+		{ ANSWER(EPERM), 0 },
+		{ 0, ANSWER(ENOSYS) },
+		{ 0, ANSWER(EPERM) },
+		{ ANSWER(ENOSYS), ANSWER(ENOSYS) },
+		{ ANSWER(EPERM), ANSWER(EPERM) },
+	};
 
 	(void)state;
 	watchdog_start("OperationIsLost");
-	assert_int_equal(run_child(loses_operation, &answers[0]), 0);
-	assert_int_equal(run_child(loses_operation, &answers[1]), 0);
+	for (unsigned int i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
+		struct loss loss = losses[i];
+
+		assert_int_equal(run_child(loses_operation, &loss), 0);
+	}
+}
+
+/*
+ * Threads that switch round and round weigh as one, beside others that only spin
+ * on the same CPU, and what they all used is what the process did.
+ */
+#define CHAIN_MOST 8
+#define CHAIN_SECONDS 3
+
+struct chain {
+	struct worker ring[CHAIN_MOST], hogs[3];
+	unsigned int threads;
+	int cpu;
+	_Atomic unsigned int ready;
+	atomic_bool go, over;
+	_Atomic long long ring_time, hog_time;
+};
+
+static long long cpu_time(clockid_t clock)
+{
+	struct timespec time;
+
+	clock_gettime(clock, &time);
+	return to_ns(&time);
+}
+
+static void goes_round(struct worker *w)
+{
+	struct chain *c = w->arg;
+	unsigned int me = (unsigned int)(w - c->ring);
+	long long before;
+	pid_t next;
+
+	pin_to(0, c->cpu);
+	CHECK_EQ(&w->v, switchto_self(), w->tid);
+	before = cpu_time(CLOCK_THREAD_CPUTIME_ID);
+	atomic_fetch_add(&c->ready, 1);
+	if (!me)
+		AWAIT(atomic_load(&c->go));
+	next = c->ring[(me + 1) % c->threads].tid;
+	if (me)
+		CHECK(&w->v, switchto_wait(NULL) > 0);
+	while (!atomic_load_explicit(&c->over, memory_order_relaxed))
+		CHECK(&w->v, switchto_switch(next) > 0);
+	/* Of the last one the next has ended. */
+	switchto_resume(next);
+	atomic_fetch_add(&c->ring_time, cpu_time(CLOCK_THREAD_CPUTIME_ID) - before);
+}
+
+static void only_spins(struct worker *w)
+{
+	struct chain *c = w->arg;
+	long long before;
+
+	pin_to(0, c->cpu);
+	before = cpu_time(CLOCK_THREAD_CPUTIME_ID);
+	atomic_fetch_add(&c->ready, 1);
+	AWAIT(atomic_load(&c->go));
+	while (!atomic_load_explicit(&c->over, memory_order_relaxed))
+		;
+	atomic_fetch_add(&c->hog_time, cpu_time(CLOCK_THREAD_CPUTIME_ID) - before);
+}
+
+static void weighs_as_one(struct verdict *v, unsigned int threads, unsigned int hogs)
+{
+	struct chain c = { .threads = threads };
+	const struct timespec while_running = { CHAIN_SECONDS, 0 };
+	long long process, share, sum;
+	int cpus[2];
+
+	two_cpus(cpus);
+	c.cpu = cpus[0];
+	for (unsigned int i = 0; i < hogs; i++)
+		worker_start(&c.hogs[i], only_spins, &c);
+	for (unsigned int i = threads; i-- > 0;)
+		worker_start(&c.ring[i], goes_round, &c);
+	/* All at the same time, or the first ones have more. */
+	AWAIT(atomic_load(&c.ready) == threads + hogs);
+	process = -cpu_time(CLOCK_PROCESS_CPUTIME_ID);
+	atomic_store(&c.go, true);
+	nanosleep(&while_running, NULL);
+	atomic_store(&c.over, true);
+	workers_join(c.hogs, hogs, v);
+	workers_join(c.ring, threads, v);
+	process += cpu_time(CLOCK_PROCESS_CPUTIME_ID);
+
+	sum = c.ring_time + c.hog_time;
+	share = 1000 * c.ring_time / sum;
+	print_message("a ring of %u beside %u hogs: %lld of 1000, all together %lld of 1000 of the "
+		      "process's time\n",
+		      threads, hogs, share, 1000 * sum / process);
+	CHECK(v, share >= 1000 / (hogs + 1) - 30);
+	CHECK(v, share <= 1000 / (hogs + 1) + 30);
+	/* The rest is what this thread did, and the beginnings and ends of the others. */
+	CHECK(v, sum <= process);
+	CHECK(v, sum >= process * 95 / 100);
+}
+
+static void chain_weighs_one_thread(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	watchdog_start("ChainWeighsOneThread");
+	weighs_as_one(&v, 2, 1);
+	weighs_as_one(&v, 2, 3);
+	weighs_as_one(&v, CHAIN_MOST, 1);
+	weighs_as_one(&v, CHAIN_MOST, 3);
+	verdict_assert(&v);
 }
 
 int main(void)
@@ -265,6 +405,7 @@ int main(void)
 		cmocka_unit_test(arguments_before_effects),
 		cmocka_unit_test(one_system_call_per_switch),
 		cmocka_unit_test(operation_is_lost),
+		cmocka_unit_test(chain_weighs_one_thread),
 	};
 
 	if (!kernel_has_swap()) {

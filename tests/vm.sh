@@ -38,7 +38,7 @@ no_vm_left() {
 	pkill -f "qemu-system.*$2"
 }
 
-for command in build run shell test bench profile; do
+for command in build run shell test bench profile broken torture coverage; do
 	expect 2 "wanted .*, found '--frobnicate'" vm/$command --frobnicate
 	command_line=("vm/$command" --kernel 2.4)
 	[ $command != run ] || command_line+=(-- true)
@@ -46,7 +46,7 @@ for command in build run shell test bench profile; do
 	expect 2 "end of the line" vm/$command --kernel
 	expect 0 '^$' vm/$command --help
 done
-expect 2 "wanted bench, debug or rt; found 'fast'" vm/run --config fast -- true
+expect 2 "wanted bench, debug, rt, up or kcsan; found 'fast'" vm/run --config fast -- true
 expect 2 "found 'many'" vm/run --cpus many -- true
 expect 2 "found '65'" vm/run --cpus 65 -- true
 expect 2 "found 'much'" vm/run --mem much -- true

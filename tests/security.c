@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What the library takes from its surroundings and leaves there, on any kernel: in
+ * a set-user-ID program the environment does not choose its backend; all that it
+ * asks the kernel for is on one short list; it opens no file but one of /proc on its
+ * own threads, for reading, and has closed it when it returns; its memory is bounded.
+ */
+#include "pair.h"
+
+#include <switchto/switchto.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#define NOBODY 65534
+
+/* --- a set-user-ID program ------------------------------------------------------- */
+
+/* In a copy of this program, with a variable that names no backend. */
+static int chooses_nevertheless(void)
+{
+	struct verdict v = { 0 };
+	const char *backend = switchto_backend();
+
+	if (!getauxval(AT_SECURE))
+		give_up("AT_SECURE: wanted it set in a set-user-ID program, found it clear");
+	CHECK(&v, backend && strcmp(backend, kernel_has_swap() ? "swap" : "wake-wait") == 0);
+	CHECK_EQ(&v, switchto_self(), gettid());
+	pair_works(&v, 10);
+	return verdict_status(&v);
+}
+
+static int obeys(void)
+{
+	struct verdict v = { 0 };
+
+	CHECK(&v, switchto_backend() == NULL);
+	CHECK_EQ(&v, errno, ENOTSUP);
+	return verdict_status(&v);
+}
+
+struct copy {
+	char path[64];
+	const char *mode;
+};
+
+static int run_copy_as_nobody(void *arg)
+{
+	const struct copy *copy = arg;
+
+	if (setresuid(NOBODY, NOBODY, NOBODY))
+		give_up("setresuid: wanted user %d, got %s", NOBODY, strerror(errno));
+	setenv("SWITCHTO_BACKEND", "nonsense", 1);
+	execl(copy->path, "test", copy->mode, (char *)NULL);
+	give_up("exec: wanted %s, got %s", copy->path, strerror(errno));
+}
+
+/* Where a set-user-ID program is one. */
+static bool make_folder(char *path, size_t size)
+{
+	static const char *const places[] = { "/tmp", "/var/tmp", "/dev/shm", "/root", "." };
+	struct statvfs fs;
+
+	for (unsigned int i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		snprintf(path, size, "%s/security.XXXXXX", places[i]);
+		if (statvfs(places[i], &fs) == 0 && !(fs.f_flag & (ST_NOSUID | ST_NOEXEC)) &&
+		    mkdtemp(path)) {
+			chmod(path, 0755);
+			return true;
+		}
+	}
+	return false;
+}
+
+static void copy_self(const char *path, mode_t mode)
+{
+	int from = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	int to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700);
+	ssize_t n;
+
+	if (from < 0 || to < 0)
+		give_up("%s: wanted a copy of this program, got %s", path, strerror(errno));
+	while ((n = sendfile(to, from, NULL, 1 << 20)) > 0)
+		;
+	if (n < 0 || fchmod(to, mode))
+		give_up("%s: wanted a copy of this program, got %s", path, strerror(errno));
+	close(from);
+	close(to);
+}
+
+static void set_user_id_program(void **state)
+{
+	struct copy copy = { "", "secure" };
+	char folder[32];
+	int plain, secure;
+
+	(void)state;
+	if (geteuid() != 0) {
+		print_message("not root: no set-user-ID program can be made\n");
+		skip();
+	}
+	if (!make_folder(folder, sizeof(folder)))
+		give_up("wanted a folder where set-user-ID programs may run, found none");
+	watchdog_start("set_user_id_program");
+	snprintf(copy.path, sizeof(copy.path), "%s/program", folder);
+	copy_self(copy.path, 04755);
+	secure = run_child(run_copy_as_nobody, &copy);
+	copy_self(copy.path, 0755);
+	copy.mode = "plain";
+	plain = run_child(run_copy_as_nobody, &copy);
+	unlink(copy.path);
+	rmdir(folder);
+	assert_int_equal(secure, 0);
+	assert_int_equal(plain, 0);
+	watchdog_stop();
+}
+
+/* --- what it asks the kernel for -------------------------------------------------- */
+
+#define MARK 0x73656375
+
+static void mark(bool begin)
+{
+	syscall(SYS_getppid, MARK, begin);
+}
+
+static void traced_waiter(struct worker *w)
+{
+	const struct timespec time = to_timespec(NSEC_PER_SEC / 100);
+
+	await_release(w);
+	mark(true);
+	/* Resumed when it was not known, then switched to, then not any more. */
+	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
+	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
+	CHECK_EQ(&w->v, switchto_switch(w->starter), w->starter);
+	CHECK_ERR(&w->v, switchto_wait(&time), ETIMEDOUT);
+	mark(false);
+}
+
+/* Each call, and each of the ways that it can go. */
+static int traced_child(void *arg)
+{
+	const struct timespec time = to_timespec(NSEC_PER_SEC / 100);
+	struct worker w = { 0 };
+	struct verdict v = { 0 };
+
+	(void)arg;
+	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
+		give_up("ptrace: wanted to be traced, got %s", strerror(errno));
+	raise(SIGSTOP);
+	mark(true);
+	CHECK(&v, switchto_backend() != NULL);
+	CHECK_EQ(&v, switchto_self(), gettid());
+	CHECK_ERR(&v, switchto_resume(4194303), ESRCH);
+	CHECK_ERR(&v, switchto_wait(&time), ETIMEDOUT);
+	mark(false);
+	worker_start(&w, traced_waiter, NULL);
+	mark(true);
+	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	mark(false);
+	worker_release(&w);
+	await_parked(w.tid);
+	mark(true);
+	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	mark(false);
+	/* It switches to this thread, and is switched to. */
+	await_parked(w.tid);
+	mark(true);
+	CHECK_EQ(&v, switchto_wait(NULL), w.tid);
+	CHECK_ERR(&v, switchto_switch_timed(w.tid, &time), ETIMEDOUT);
+	mark(false);
+	workers_join(&w, 1, &v);
+	mark(true);
+	CHECK_ERR(&v, switchto_resume(w.tid), ESRCH);
+	mark(false);
+	return verdict_status(&v);
+}
+
+/* What the library may call, and how often it did. */
+static struct allowed {
+	long nr;
+	const char *name;
+	unsigned int calls;
+} allowed[] = {
+	{ SYS_futex, "futex", 0 },
+	{ SYS_restart_syscall, "restart_syscall", 0 },
+	{ SYS_gettid, "gettid", 0 },
+	{ SYS_getpid, "getpid", 0 },
+	{ SYS_tgkill, "tgkill", 0 },
+	{ SYS_openat, "openat", 0 },
+	{ SYS_read, "read", 0 },
+	{ SYS_close, "close", 0 },
+	{ SYS_pidfd_open, "pidfd_open", 0 },
+#ifdef SYS_fstat
+	{ SYS_fstat, "fstat", 0 },
+#endif
+#ifdef SYS_newfstatat
+	{ SYS_newfstatat, "newfstatat", 0 }, /* the C library's fstat() */
+#endif
+	{ SYS_mmap, "mmap", 0 },
+	{ SYS_madvise, "madvise", 0 },
+	{ SYS_munmap, "munmap", 0 },
+	{ SYS_brk, "brk", 0 },			   /* the C library's malloc() */
+	{ SYS_mprotect, "mprotect", 0 },	   /* the same, in a thread's arena */
+	{ SYS_clock_gettime, "clock_gettime", 0 }, /* without a vDSO */
+	{ SYS_getrandom, "getrandom", 0 },	   /* malloc() again, the first time */
+};
+
+struct tracee {
+	pid_t tid;
+	bool counting;
+	int open; /* descriptors that its marked calls have open */
+};
+
+static void check_open(struct verdict *v, pid_t tid, const struct __ptrace_syscall_info *info)
+{
+	const uintptr_t from = (uintptr_t)info->entry.args[1];
+	char path[64] = "", after[2] = "";
+	int of;
+
+	/* Word by word: where the string ends the memory may end, too. */
+	for (size_t at = 0; at + sizeof(long) < sizeof(path); at += sizeof(long)) {
+		long word = ptrace(PTRACE_PEEKDATA, tid, (void *)(from + at), NULL);
+
+		memcpy(path + at, &word, sizeof(word));
+		if (memchr(&word, '\0', sizeof(word)))
+			break;
+	}
+	/* Nothing comes after it: the scan stops at two of three. */
+	if (sscanf(path, "/proc/self/task/%d/stat%1s", &of, after) != 1 ||
+	    strcmp(strrchr(path, '/'), "/stat") != 0) {
+		print_error("opens '%s'\n", path);
+		CHECK(v, !"a file of /proc/self/task");
+	}
+	CHECK_EQ(v, (int)info->entry.args[2], O_RDONLY | O_CLOEXEC);
+}
+
+static void check_call(struct verdict *v, struct tracee *t)
+{
+	const unsigned int n = sizeof(allowed) / sizeof(allowed[0]);
+	struct __ptrace_syscall_info info;
+	unsigned int i;
+
+	if (ptrace(PTRACE_GET_SYSCALL_INFO, t->tid, sizeof(info), &info) <= 0 ||
+	    info.op != PTRACE_SYSCALL_INFO_ENTRY)
+		return;
+
+	if (info.entry.nr == SYS_getppid && info.entry.args[0] == MARK) {
+		t->counting = info.entry.args[1];
+		/* What was opened is closed again. */
+		CHECK_EQ(v, t->open, 0);
+		return;
+	}
+	if (!t->counting)
+		return;
+	for (i = 0; i < n && (long)info.entry.nr != allowed[i].nr; i++)
+		;
+	if (i == n) {
+		print_error("calls system call %ld\n", (long)info.entry.nr);
+		CHECK(v, !"a system call on the list");
+		return;
+	}
+	allowed[i].calls++;
+	switch (info.entry.nr) {
+	case SYS_openat:
+		check_open(v, t->tid, &info);
+		break;
+	case SYS_tgkill:
+		CHECK_EQ(v, (long)info.entry.args[2], 0);
+		break;
+	}
+}
+
+/* Of a descriptor that is opened or closed. */
+static void count_descriptor(struct tracee *t, const struct __ptrace_syscall_info *entry,
+			     const struct __ptrace_syscall_info *exit)
+{
+	if (exit->exit.is_error)
+		return;
+	if (entry->entry.nr == SYS_openat || entry->entry.nr == SYS_pidfd_open)
+		t->open++;
+	else if (entry->entry.nr == SYS_close)
+		t->open--;
+}
+
+static int trace(pid_t child, struct verdict *v)
+{
+	struct __ptrace_syscall_info entries[3] = { 0 }, info;
+	struct tracee tracees[3] = { 0 };
+	int status, signal;
+	unsigned int i;
+	pid_t tid;
+
+	if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status) ||
+	    ptrace(PTRACE_SETOPTIONS, child, NULL,
+		   PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_EXITKILL) ||
+	    ptrace(PTRACE_SYSCALL, child, NULL, NULL))
+		give_up("ptrace: wanted to trace a child, got %s", strerror(errno));
+
+	for (;;) {
+		tid = waitpid(-1, &status, __WALL);
+		if (tid < 0)
+			give_up("waitpid: wanted a traced thread, got %s", strerror(errno));
+		if (!WIFSTOPPED(status)) {
+			if (tid == child)
+				return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+			continue;
+		}
+
+		signal = 0;
+		if (WSTOPSIG(status) == (SIGTRAP | 0x80)) {
+			for (i = 0; i < 2 && tracees[i].tid && tracees[i].tid != tid; i++)
+				;
+			tracees[i].tid = tid;
+			check_call(v, &tracees[i]);
+			if (ptrace(PTRACE_GET_SYSCALL_INFO, tid, sizeof(info), &info) > 0) {
+				if (info.op == PTRACE_SYSCALL_INFO_ENTRY)
+					entries[i] = info;
+				else if (tracees[i].counting)
+					count_descriptor(&tracees[i], &entries[i], &info);
+			}
+		} else if (WSTOPSIG(status) != SIGSTOP && WSTOPSIG(status) != SIGTRAP) {
+			signal = WSTOPSIG(status);
+		}
+		ptrace(PTRACE_SYSCALL, tid, NULL, (void *)(intptr_t)signal);
+	}
+}
+
+static void system_calls_on_the_list(void **state)
+{
+	struct verdict v = { 0 };
+	int status;
+
+	(void)state;
+#if defined(UNDER_TSAN) || defined(UNDER_ASAN)
+	print_message("a sanitizer makes system calls of its own\n");
+	skip();
+#endif
+	watchdog_start("system_calls_on_the_list");
+	for (unsigned int i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
+		allowed[i].calls = 0;
+	status = trace(start_child(traced_child, NULL), &v);
+	for (unsigned int i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
+		if (allowed[i].calls)
+			print_message("%s %u\n", allowed[i].name, allowed[i].calls);
+	assert_int_equal(status, 0);
+	verdict_assert(&v);
+	/* Was anything looked at? futex, openat. */
+	assert_true(allowed[0].calls > 0);
+	assert_true(allowed[5].calls > 0);
+	watchdog_stop();
+}
+
+/* --- its memory --------------------------------------------------------------------- */
+
+/* Of this process's address space, in pages. */
+static long pages(void)
+{
+	char text[128];
+
+	if (!read_text("/proc/self/statm", text, sizeof(text)))
+		give_up("/proc/self/statm: wanted it, got %s", strerror(errno));
+	return atol(text);
+}
+
+/* Where there is no thread, nothing is kept of it. */
+static int resumes_nobody(void *arg)
+{
+	struct verdict v = { 0 };
+	uint32_t random = 1;
+	long before, tid;
+
+	(void)arg;
+	CHECK_EQ(&v, switchto_self(), gettid());
+	CHECK_ERR(&v, switchto_resume(4194303), ESRCH);
+	before = pages();
+	for (int i = 0; i < 500; i++) {
+		tid = random_next(&random) % 4194304;
+		if (tid && tid != gettid())
+			CHECK_ERR(&v, switchto_resume((pid_t)tid), ESRCH);
+	}
+	CHECK_EQ(&v, pages(), before);
+	return verdict_status(&v);
+}
+
+static void no_memory_for_unknown_tids(void **state)
+{
+	(void)state;
+	watchdog_start("no_memory_for_unknown_tids");
+	assert_int_equal(run_child(resumes_nobody, NULL), 0);
+	watchdog_stop();
+}
+
+/* A cache line for each TID, mapped 512 at a time and used again. */
+#define LEAF_THREADS 512
+#define LEAF_PAGES (LEAF_THREADS * 64 / 4096)
+#define LIVES 600
+
+static void lives_once(struct worker *w)
+{
+	CHECK_EQ(&w->v, switchto_self(), w->tid);
+}
+
+static int many_lives(void *arg)
+{
+	struct verdict v = { 0 };
+	pid_t lowest = 1 << 22, highest = 0;
+	struct worker w = { 0 };
+	long before;
+
+	(void)arg;
+	/* The C library's own memory for a thread is there after the first. */
+	worker_start(&w, lives_once, NULL);
+	workers_join(&w, 1, &v);
+	before = pages();
+	for (int i = 0; i < LIVES; i++) {
+		worker_start(&w, lives_once, NULL);
+		lowest = w.tid < lowest ? w.tid : lowest;
+		highest = w.tid > highest ? w.tid : highest;
+		workers_join(&w, 1, &v);
+	}
+	CHECK(&v, highest - lowest >= LIVES / 2);
+	CHECK(&v, pages() - before <=
+			  (highest / LEAF_THREADS - lowest / LEAF_THREADS + 1) * LEAF_PAGES);
+	return verdict_status(&v);
+}
+
+static void memory_of_ended_threads_is_used_again(void **state)
+{
+	(void)state;
+#if defined(UNDER_TSAN) || defined(UNDER_ASAN)
+	print_message("a sanitizer has memory of its own for each thread\n");
+	skip();
+#endif
+	watchdog_start("memory_of_ended_threads_is_used_again");
+	assert_int_equal(run_child(many_lives, NULL), 0);
+	watchdog_stop();
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest cases[] = {
+		cmocka_unit_test(set_user_id_program),
+		cmocka_unit_test(system_calls_on_the_list),
+		cmocka_unit_test(no_memory_for_unknown_tids),
+		cmocka_unit_test(memory_of_ended_threads_is_used_again),
+	};
+	int failed;
+
+	if (argc == 2) {
+		watchdog_start(argv[1]);
+		return strcmp(argv[1], "secure") == 0 ? chooses_nevertheless() : obeys();
+	}
+	failed = cmocka_run_group_tests_name("the library's surroundings", cases, NULL, NULL);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
