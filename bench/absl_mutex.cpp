@@ -13,8 +13,7 @@ struct GoogleMutex {
 
 	absl::Mutex mutex;
 	bool turn[2] = { false, false };
-	absl::Condition mine[2] = { absl::Condition(&turn[MAIN]),
-				    absl::Condition(&turn[PARTNER]) };
+	absl::Condition mine[2] = { absl::Condition(&turn[MAIN]), absl::Condition(&turn[PARTNER]) };
 
 	static const char *unavailable() { return nullptr; }
 	void enter(Side) {}

@@ -75,8 +75,8 @@ void invalid(benchmark::State &state, const char *format, ...)
 	state.SkipWithError((std::string("invalid: ") + reason).c_str());
 }
 
-void check(benchmark::State &state, Placement placement, Switches rule,
-	   const Census &before, const Census &after)
+void check(benchmark::State &state, Placement placement, Switches rule, const Census &before,
+	   const Census &after)
 {
 	const long migrations = migrations_between(before, after);
 	const double per_iteration = double(after.switches - before.switches) / state.iterations();

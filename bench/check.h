@@ -20,8 +20,8 @@
  * joined, and may add its last steps even so.
  */
 struct Census {
-	long switches;				/* the process's, voluntary and involuntary */
-	std::map<pid_t, long> migrations;	/* by TID; -1: this kernel doesn't tell */
+	long switches;			  /* the process's, voluntary and involuntary */
+	std::map<pid_t, long> migrations; /* by TID; -1: this kernel doesn't tell */
 };
 
 /*
@@ -33,7 +33,7 @@ Census take_census(std::initializer_list<pid_t> threads);
 /* What the number of context switches says about a row. */
 enum class Switches {
 	ONE_PER_ITERATION,
-	REPORTED,	/* spins, or stays in user space: no fixed number */
+	REPORTED, /* spins, or stays in user space: no fixed number */
 };
 
 /* Fewer iterations than this are google-benchmark feeling its way. */
@@ -50,7 +50,7 @@ void invalid(benchmark::State &state, const char *format, ...)
  * Free threads that find their answer already there don't sleep for it, so
  * with FREE the number is only reported.
  */
-void check(benchmark::State &state, Placement placement, Switches rule,
-	   const Census &before, const Census &after);
+void check(benchmark::State &state, Placement placement, Switches rule, const Census &before,
+	   const Census &after);
 
 #endif

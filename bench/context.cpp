@@ -94,8 +94,8 @@ static string mitigations()
 		return asked + " (none in this kernel)";
 
 	return asked + " (" + std::to_string(mitigated) + " mitigated, " +
-	       std::to_string(vulnerable) + " vulnerable, " +
-	       std::to_string(not_affected) + " not affected)";
+	       std::to_string(vulnerable) + " vulnerable, " + std::to_string(not_affected) +
+	       " not affected)";
 }
 
 /* Lines of the kernel's configuration that are set and begin with @prefix. */
@@ -119,12 +119,14 @@ static string tick_rate(const string &release)
 {
 	string line = kernel_config("HZ=", release);
 
-	return line.empty() ? "unknown" : line.substr(line.find('=') + 1, line.find('\n') - line.find('=') - 1);
+	return line.empty() ? "unknown" :
+			      line.substr(line.find('=') + 1, line.find('\n') - line.find('=') - 1);
 }
 
 static string preemption(const utsname &kernel)
 {
-	string config = kernel_config("PREEMPT(_RT|_NONE|_VOLUNTARY|_LAZY|_DYNAMIC)?=y", kernel.release);
+	string config = kernel_config("PREEMPT(_RT|_NONE|_VOLUNTARY|_LAZY|_DYNAMIC)?=y",
+				      kernel.release);
 	string version = kernel.version;
 
 	for (const char *model : { "RT", "DYNAMIC", "NONE", "VOLUNTARY", "LAZY" }) {
@@ -193,8 +195,10 @@ const char *add_context(const char *backend, long parked)
 	benchmark::AddCustomContext("mitigations", mitigations());
 	benchmark::AddCustomContext("hz", tick_rate(kernel.release));
 	benchmark::AddCustomContext("preemption", preemption(kernel));
-	benchmark::AddCustomContext("clocksource", or_unknown(first_line(
-		"/sys/devices/system/clocksource/clocksource0/current_clocksource")));
+	benchmark::AddCustomContext(
+		"clocksource",
+		or_unknown(first_line(
+			"/sys/devices/system/clocksource/clocksource0/current_clocksource")));
 	benchmark::AddCustomContext("cgroup_depth", cgroup_depth());
 	benchmark::AddCustomContext("parked_threads", std::to_string(parked));
 	return nullptr;

@@ -54,7 +54,8 @@ static std::string cgroup_pids_max()
 		for (;; group = group.parent_path()) {
 			std::string max = first_word(top / group / "pids.max");
 
-			if (isdigit(max[0]) && (!isdigit(lowest[0]) || atol(max.c_str()) < atol(lowest.c_str())))
+			if (isdigit(max[0]) &&
+			    (!isdigit(lowest[0]) || atol(max.c_str()) < atol(lowest.c_str())))
 				lowest = max;
 			if (group.empty())
 				break;
@@ -145,9 +146,11 @@ void Crowd::make(long size)
 	pthread_attr_init(&attr);
 	for (long i = 0; i < size; i++) {
 		members_.push_back({ this, pthread_t(), 0 });
-		if (int error = pthread_attr_setstack(&attr, stacks_ + i * stack_size_, stack_size_))
+		if (int error = pthread_attr_setstack(&attr, stacks_ + i * stack_size_,
+						      stack_size_))
 			die("pthread_attr_setstack", error);
-		if (int error = pthread_create(&members_.back().thread, &attr, begin, &members_.back())) {
+		if (int error = pthread_create(&members_.back().thread, &attr, begin,
+					       &members_.back())) {
 			members_.pop_back();
 			refuse(size, "pthread_create", error);
 			break;
@@ -180,10 +183,10 @@ void Crowd::wait_for_arrivals()
 
 void Crowd::refuse(long wanted, const char *call, int error)
 {
-	refused_ = "wanted " + std::to_string(wanted) + " more threads, made " + std::to_string(size()) +
-		   ", then " + call + " failed: " + strerror(error) +
+	refused_ = "wanted " + std::to_string(wanted) + " more threads, made " +
+		   std::to_string(size()) + ", then " + call + " failed: " + strerror(error) +
 		   "; make room in memory or raise the limit that is too low: kernel.threads-max " +
 		   first_word("/proc/sys/kernel/threads-max") + ", kernel.pid_max " +
-		   first_word("/proc/sys/kernel/pid_max") + ", cgroup pids.max " + cgroup_pids_max() +
-		   ", RLIMIT_NPROC " + most_processes();
+		   first_word("/proc/sys/kernel/pid_max") + ", cgroup pids.max " +
+		   cgroup_pids_max() + ", RLIMIT_NPROC " + most_processes();
 }

@@ -59,8 +59,8 @@ private:
 	char *stacks_ = nullptr;
 	size_t stack_size_;
 	size_t stacks_size_;
-	std::vector<Member> members_;	/* never moved: threads have pointers into it */
-	std::atomic<long> arrived_{0};
+	std::vector<Member> members_; /* never moved: threads have pointers into it */
+	std::atomic<long> arrived_{ 0 };
 };
 
 #endif

@@ -34,15 +34,15 @@ public:
 	long changes() const { return changes_.load(std::memory_order_relaxed); }
 
 private:
-	std::atomic<Side> last_{MAIN};
-	std::atomic<long> changes_{0};
+	std::atomic<Side> last_{ MAIN };
+	std::atomic<long> changes_{ 0 };
 };
 
 void sched_yield_row(benchmark::State &state)
 {
 	const long warm_up = 100;
 	Placed placed(Placement::ONE_CPU);
-	std::atomic<bool> stop{false};
+	std::atomic<bool> stop{ false };
 	Turns turns;
 	std::promise<pid_t> entered;
 	long yields = 0;

@@ -19,7 +19,7 @@
 
 /* A turn to be taken: 1 from when it is given to when it is taken. */
 struct alignas(64) Word {
-	std::atomic<uint32_t> turn{0};
+	std::atomic<uint32_t> turn{ 0 };
 };
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t), "a futex is 32 bits");
 

@@ -48,7 +48,7 @@ void ping_pong(benchmark::State &state, Placement placement,
 
 	Placed placed(placement);
 	Link link;
-	bool stop = false;	/* handed over with the turn, as is all that follows */
+	bool stop = false; /* handed over with the turn, as is all that follows */
 	bool partner_placed = false;
 	long answers = 0;
 	std::promise<pid_t> entered;
@@ -105,9 +105,8 @@ template <class Link>
 void add_hand_off_rows(const std::string &name, const Plan &plan,
 		       HandOffs one_cpu = HandOffs::NOT_COUNTED)
 {
-	plan.add(name + "/free", [](benchmark::State &state) {
-		ping_pong<Link>(state, Placement::FREE);
-	});
+	plan.add(name + "/free",
+		 [](benchmark::State &state) { ping_pong<Link>(state, Placement::FREE); });
 	plan.add(name + "/one_cpu", [one_cpu](benchmark::State &state) {
 		ping_pong<Link>(state, Placement::ONE_CPU, one_cpu);
 	});
@@ -116,9 +115,7 @@ void add_hand_off_rows(const std::string &name, const Plan &plan,
 /* A mechanism that this build lacks: its rows are there, and say so. */
 static inline void add_missing_row(const std::string &name, const Plan &plan, const char *reason)
 {
-	plan.add(name, [reason](benchmark::State &state) {
-		skip(state, reason);
-	});
+	plan.add(name, [reason](benchmark::State &state) { skip(state, reason); });
 }
 
 static inline void add_missing_hand_off_rows(const std::string &name, const Plan &plan,

@@ -51,8 +51,9 @@ struct IoUringFutex {
 	/* A ring belongs to the thread that made it, the way that costs least. */
 	void enter(Side me)
 	{
-		int error = io_uring_queue_init(4, &rings[me], IORING_SETUP_SINGLE_ISSUER |
-						IORING_SETUP_DEFER_TASKRUN);
+		int error = io_uring_queue_init(4, &rings[me],
+						IORING_SETUP_SINGLE_ISSUER |
+							IORING_SETUP_DEFER_TASKRUN);
 
 		if (error)
 			die("io_uring_queue_init", -error);
@@ -105,10 +106,7 @@ struct IoUringFutex {
 		return sqe;
 	}
 
-	void add_wait(Side me)
-	{
-		add(rings[me], op_futex_wait, me, 0);
-	}
+	void add_wait(Side me) { add(rings[me], op_futex_wait, me, 0); }
 
 	void submit_and_wait(Side me)
 	{

@@ -41,8 +41,10 @@ static bool take_numbers(std::vector<char *> &args, const char *option, const ch
 		errno = 0;
 		number = strtol(*arg + length, &end, 10);
 		if (end == *arg + length || *end || errno || number < least || number > most) {
-			fprintf(stderr, "switchto-bench: %s wants a number of %s, %ld to %ld, not '%s'\n",
-				std::string(option, length - 1).c_str(), what, least, most, *arg + length);
+			fprintf(stderr,
+				"switchto-bench: %s wants a number of %s, %ld to %ld, not '%s'\n",
+				std::string(option, length - 1).c_str(), what, least, most,
+				*arg + length);
 			return false;
 		}
 		numbers.push_back(number);
@@ -69,7 +71,8 @@ static bool take_plan(std::vector<char *> &args, Plan &plan)
 	if (!parked.empty())
 		plan.parked = parked.back();
 	if (plan.parked && !plan.rings.empty()) {
-		fprintf(stderr, "switchto-bench: --ring with --parked: a ring's threads are parked but for one; give each a run of its own\n");
+		fprintf(stderr,
+			"switchto-bench: --ring with --parked: a ring's threads are parked but for one; give each a run of its own\n");
 		return false;
 	}
 	return true;
@@ -88,8 +91,9 @@ static const char *choose_backend(int &status)
 	status = errno == ENOSYS ? exit_skip : 1;
 	fprintf(stderr, "switchto-bench: no backend (SWITCHTO_BACKEND is %s): %s%s\n",
 		asked ? asked : "not set", strerror(errno),
-		errno == ENOSYS ? "; swap needs the patched kernel" :
-		errno == ENOTSUP ? "; it may be swap or wake-wait" : "");
+		errno == ENOSYS	 ? "; swap needs the patched kernel" :
+		errno == ENOTSUP ? "; it may be swap or wake-wait" :
+				   "");
 	return nullptr;
 }
 

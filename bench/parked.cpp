@@ -7,8 +7,8 @@
 
 Parked::Parked(long threads)
 	: crowd_(threads, [](const Crowd &, long) {
-		if (switchto_wait(nullptr) < 0)
-			die("switchto_wait");
-	})
+		  if (switchto_wait(nullptr) < 0)
+			  die("switchto_wait");
+	  })
 {
 }

@@ -26,7 +26,8 @@ int allowed_cpus()
 }
 
 Placed::Placed(Placement placement)
-	: before_(current_affinity()), during_(before_)
+	: before_(current_affinity()),
+	  during_(before_)
 {
 	int cpu = 0;
 

@@ -10,7 +10,7 @@
 
 /* What the command line asks for. */
 struct Plan {
-	long switches = 0;	/* 0: google-benchmark finds a number for each row */
+	long switches = 0; /* 0: google-benchmark finds a number for each row */
 	long parked = 0;
 	std::vector<long> rings;
 
@@ -47,7 +47,9 @@ struct Plan {
 	void add_once(const std::string &name, Row &&row) const
 	{
 		benchmark::RegisterBenchmark(name.c_str(), std::forward<Row>(row))
-			->UseRealTime()->Iterations(1)->Repetitions(1);
+			->UseRealTime()
+			->Iterations(1)
+			->Repetitions(1);
 	}
 };
 

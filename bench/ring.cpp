@@ -24,7 +24,7 @@ namespace {
 struct Turn {
 	bool stop = false;
 	long switches = 0;
-	bool strayed = false;	/* a thread was on a CPU that is not its own */
+	bool strayed = false; /* a thread was on a CPU that is not its own */
 
 	void hand_to(pid_t next)
 	{
@@ -62,7 +62,7 @@ void ring(benchmark::State &state, long threads, HandOffs hand_offs)
 	});
 
 	if (!others.refused().empty()) {
-		turn.stop = true;	/* for those that could be made */
+		turn.stop = true; /* for those that could be made */
 		return skip(state, others.refused().c_str());
 	}
 
@@ -104,8 +104,9 @@ void add_ring_rows(const Plan &plan)
 								    HandOffs::CLAIMED;
 
 	for (long threads : plan.rings) {
-		plan.add_crowded("BM_Ring/one_cpu/threads:" + std::to_string(threads),
-				 [=](benchmark::State &state) { ring(state, threads, claim); },
-				 plan.switches ? std::max(plan.switches, threads) : 0);
+		plan.add_crowded(
+			"BM_Ring/one_cpu/threads:" + std::to_string(threads),
+			[=](benchmark::State &state) { ring(state, threads, claim); },
+			plan.switches ? std::max(plan.switches, threads) : 0);
 	}
 }

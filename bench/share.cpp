@@ -35,17 +35,13 @@ const double weight_nice0 = 1024, weight_nice5 = 335;
 struct Shape {
 	const char *name;
 	int chain;
-	int nice;	/* of the chain; the hogs have 0 */
+	int nice; /* of the chain; the hogs have 0 */
 	int hogs;
 };
 
 const Shape shapes[] = {
-	{ "pair", 2, 0, 0 },
-	{ "pair", 2, 0, 1 },
-	{ "pair", 2, 0, 3 },
-	{ "ring8", 8, 0, 1 },
-	{ "ring8", 8, 0, 3 },
-	{ "pair_nice5", 2, 5, 1 },
+	{ "pair", 2, 0, 0 },  { "pair", 2, 0, 1 },  { "pair", 2, 0, 3 },
+	{ "ring8", 8, 0, 1 }, { "ring8", 8, 0, 3 }, { "pair_nice5", 2, 5, 1 },
 };
 
 double read_clock(clockid_t clock)
@@ -71,14 +67,14 @@ double cpu_time(pthread_t thread)
 struct alignas(64) Member {
 	pid_t tid;
 	/* Written by the member only, read by the main thread any time. */
-	std::atomic<long> switches{0};
+	std::atomic<long> switches{ 0 };
 	bool placed;
 	std::promise<void> entered;
 	std::thread thread;
 };
 
 struct Sums {
-	double chain, all;	/* CPU time in seconds */
+	double chain, all; /* CPU time in seconds */
 	double at;
 	long switches;
 	SwapCounts swaps;
@@ -104,12 +100,15 @@ private:
 	std::vector<std::thread> hogs_;
 	std::promise<void> begin_;
 	std::shared_future<void> begun_;
-	std::atomic<bool> stop_{false};
-	int gone_ = 0;		/* handed over with the turn */
+	std::atomic<bool> stop_{ false };
+	int gone_ = 0; /* handed over with the turn */
 };
 
 Contest::Contest(const Shape &shape, const Placed &placed)
-	: shape_(shape), placed_(placed), chain_(shape.chain), begun_(begin_.get_future())
+	: shape_(shape),
+	  placed_(placed),
+	  chain_(shape.chain),
+	  begun_(begin_.get_future())
 {
 	for (int i = 0; i < shape.chain; i++) {
 		chain_[i].thread = std::thread([this, i] { pass_on(i); });
@@ -254,9 +253,8 @@ void add_share_rows(const Plan &plan)
 		return;
 
 	for (const Shape &shape : shapes) {
-		plan.add_once(std::string("BM_Share/") + shape.name + "/hogs:" +
-			      std::to_string(shape.hogs), [&shape](benchmark::State &state) {
-			share(state, shape);
-		});
+		plan.add_once(std::string("BM_Share/") + shape.name +
+				      "/hogs:" + std::to_string(shape.hogs),
+			      [&shape](benchmark::State &state) { share(state, shape); });
 	}
 }

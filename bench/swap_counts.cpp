@@ -52,8 +52,8 @@ static std::string main_reason(const SwapCounts &before, const SwapCounts &after
 	return reason;
 }
 
-void check_hand_offs(benchmark::State &state, HandOffs hand_offs,
-		     const SwapCounts &before, const SwapCounts &after)
+void check_hand_offs(benchmark::State &state, HandOffs hand_offs, const SwapCounts &before,
+		     const SwapCounts &after)
 {
 	const long count = handed_off(before, after);
 

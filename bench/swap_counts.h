@@ -21,13 +21,13 @@ SwapCounts read_swap_counts();
 long handed_off(const SwapCounts &before, const SwapCounts &after);
 
 enum class HandOffs {
-	NOT_COUNTED,	/* does without FUTEX_SWAP */
-	CLAIMED,	/* each iteration is one, or the row is invalid */
-	SHOWN,		/* made to fall back, and says how often it didn't */
+	NOT_COUNTED, /* does without FUTEX_SWAP */
+	CLAIMED,     /* each iteration is one, or the row is invalid */
+	SHOWN,	     /* made to fall back, and says how often it didn't */
 };
 
 /* Adds the counter handoff_per_iter, where it is known. */
-void check_hand_offs(benchmark::State &state, HandOffs hand_offs,
-		     const SwapCounts &before, const SwapCounts &after);
+void check_hand_offs(benchmark::State &state, HandOffs hand_offs, const SwapCounts &before,
+		     const SwapCounts &after);
 
 #endif

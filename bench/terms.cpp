@@ -174,7 +174,8 @@ void TwoGroups::enter(Side me)
 
 /* Who may not be less nice again couldn't go on to the next row. */
 Nice::Nice(int main, int partner)
-	: nice_{ main, partner }, before_(getpriority(PRIO_PROCESS, 0))
+	: nice_{ main, partner },
+	  before_(getpriority(PRIO_PROCESS, 0))
 {
 	if (geteuid())
 		refuse(MAIN, "not root: no way back from being nice");

@@ -36,7 +36,7 @@ protected:
 	void refuse(Side side, const std::string &reason);
 
 private:
-	std::string reasons_[2];	/* one each: the threads don't share */
+	std::string reasons_[2]; /* one each: the threads don't share */
 };
 
 /*
@@ -60,8 +60,8 @@ protected:
 	std::string top_;
 
 private:
-	std::string home_;		/* "": nothing to undo */
-	bool enabled_ = false;		/* the cpu controller, by us */
+	std::string home_;     /* "": nothing to undo */
+	bool enabled_ = false; /* the cpu controller, by us */
 	std::vector<std::string> made_;
 };
 

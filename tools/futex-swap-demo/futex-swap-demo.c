@@ -55,7 +55,7 @@
  * is FUTEX_LOCK_PI2 today.
  */
 #undef FUTEX_SWAP
-#define FUTEX_SWAP	14
+#define FUTEX_SWAP 14
 
 enum { EXIT_USAGE = 2, EXIT_SKIP = 77 };
 enum { NOT_MY_TURN, MY_TURN };
@@ -68,11 +68,11 @@ struct player {
 
 struct game {
 	struct player a, b;
-	bool swap;		/* the mode */
+	bool swap; /* the mode */
 	bool validate;
 	bool explain;
-	uint64_t iterations;	/* from A to B and back */
-	uint64_t counter;	/* belongs to whose turn it is */
+	uint64_t iterations; /* from A to B and back */
+	uint64_t counter;    /* belongs to whose turn it is */
 };
 
 static void die(const char *what)
@@ -81,18 +81,16 @@ static void die(const char *what)
 	exit(EXIT_FAILURE);
 }
 
-static long futex(_Atomic uint32_t *uaddr, int op, uint32_t val,
-		  _Atomic uint32_t *uaddr2)
+static long futex(_Atomic uint32_t *uaddr, int op, uint32_t val, _Atomic uint32_t *uaddr2)
 {
-	return syscall(SYS_futex, uaddr, op | FUTEX_PRIVATE_FLAG, val, NULL,
-		       uaddr2, 0);
+	return syscall(SYS_futex, uaddr, op | FUTEX_PRIVATE_FLAG, val, NULL, uaddr2, 0);
 }
 
 static void wait_turn(struct player *me)
 {
 	while (atomic_load_explicit(&me->turn, memory_order_acquire) != MY_TURN)
-		if (futex(&me->turn, FUTEX_WAIT, NOT_MY_TURN, NULL) == -1 &&
-		    errno != EAGAIN && errno != EINTR)
+		if (futex(&me->turn, FUTEX_WAIT, NOT_MY_TURN, NULL) == -1 && errno != EAGAIN &&
+		    errno != EINTR)
 			die("FUTEX_WAIT");
 }
 
@@ -110,8 +108,8 @@ static void wake(struct player *to)
 /* EAGAIN and EINTR are about the wait: the partner was woken all the same. */
 static void swap(struct player *me, struct player *to)
 {
-	if (futex(&me->turn, FUTEX_SWAP, NOT_MY_TURN, &to->turn) == -1 &&
-	    errno != EAGAIN && errno != EINTR)
+	if (futex(&me->turn, FUTEX_SWAP, NOT_MY_TURN, &to->turn) == -1 && errno != EAGAIN &&
+	    errno != EINTR)
 		die("FUTEX_SWAP");
 }
 
@@ -145,11 +143,13 @@ static void expect(struct game *g, struct player *me, uint64_t expected)
 	if (!g->validate)
 		return;
 	if (g->explain)
-		printf("  %s: the counter should be %" PRIu64 ", and is %" PRIu64 "\n",
-		       me->name, expected, g->counter);
+		printf("  %s: the counter should be %" PRIu64 ", and is %" PRIu64 "\n", me->name,
+		       expected, g->counter);
 
 	if (g->counter != expected) {
-		fprintf(stderr, "futex-swap-demo: FAIL: %s expected the counter at %" PRIu64 " and found %" PRIu64 "\n",
+		fprintf(stderr,
+			"futex-swap-demo: FAIL: %s expected the counter at %" PRIu64
+			" and found %" PRIu64 "\n",
 			me->name, expected, g->counter);
 		exit(EXIT_FAILURE);
 	}
@@ -220,7 +220,8 @@ static bool kernel_has_swap(void)
 		die("FUTEX_SWAP, asking the kernel whether it has it");
 
 	uname(&u);
-	fprintf(stderr, "futex-swap-demo: swap: this kernel (%s) has no FUTEX_SWAP; to run on one that has: vm/run -- futex-swap-demo, in the libswitchto sources\n",
+	fprintf(stderr,
+		"futex-swap-demo: swap: this kernel (%s) has no FUTEX_SWAP; to run on one that has: vm/run -- futex-swap-demo, in the libswitchto sources\n",
 		u.release);
 	return false;
 }
@@ -231,11 +232,12 @@ static void run(struct game *g, uint64_t iterations, bool explain)
 
 	printf("%s:\n", g->swap ? "swap" : "wake+wait");
 	if (explain)
-		play(g, 2, true);	/* not timed: printing takes longer */
+		play(g, 2, true); /* not timed: printing takes longer */
 	ns = play(g, iterations, false);
 
 	/* There and back are two switches. */
-	printf("completed %" PRIu64 " swap and back iterations in %" PRIu64 " ns: %" PRIu64 " ns per swap\n",
+	printf("completed %" PRIu64 " swap and back iterations in %" PRIu64 " ns: %" PRIu64
+	       " ns per swap\n",
 	       iterations, ns, ns / (2 * iterations));
 	if (g->validate)
 		puts("PASS");
@@ -249,7 +251,9 @@ static uint64_t number(int opt, const char *arg, uint64_t min, uint64_t max)
 	errno = 0;
 	n = strtoull(arg, &end, 10);
 	if (*arg < '0' || *arg > '9' || *end || errno || n < min || n > max) {
-		fprintf(stderr, "futex-swap-demo: -%c wants a number from %" PRIu64 " to %" PRIu64 ", not '%s'; see -h\n",
+		fprintf(stderr,
+			"futex-swap-demo: -%c wants a number from %" PRIu64 " to %" PRIu64
+			", not '%s'; see -h\n",
 			opt, min, max, arg);
 		exit(EXIT_USAGE);
 	}
@@ -263,7 +267,8 @@ static void pin(int cpu, const char *arg)
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
 	if (sched_setaffinity(0, sizeof(set), &set)) {
-		fprintf(stderr, "futex-swap-demo: -c wants a CPU that this process may run on, not '%s' (%s); taskset -cp $$ lists them\n",
+		fprintf(stderr,
+			"futex-swap-demo: -c wants a CPU that this process may run on, not '%s' (%s); taskset -cp $$ lists them\n",
 			arg, strerror(errno));
 		exit(EXIT_USAGE);
 	}
@@ -305,11 +310,13 @@ int main(int argc, char **argv)
 			fputs(help, stdout);
 			return EXIT_SUCCESS;
 		case ':':
-			fprintf(stderr, "futex-swap-demo: -%c wants a number, and there is none; see -h\n",
+			fprintf(stderr,
+				"futex-swap-demo: -%c wants a number, and there is none; see -h\n",
 				optopt);
 			return EXIT_USAGE;
 		default:
-			fprintf(stderr, "futex-swap-demo: wanted one of -i -c -n -v -h, found '-%c'; see -h\n",
+			fprintf(stderr,
+				"futex-swap-demo: wanted one of -i -c -n -v -h, found '-%c'; see -h\n",
 				optopt);
 			return EXIT_USAGE;
 		}

@@ -157,8 +157,8 @@ static void limit_nproc(const char *status)
 	else if (exempt_from_nproc(status))
 		limit("RLIMIT_NPROC (not for this user)", (long long)r.rlim_cur, -1, 0);
 	else
-		limit("RLIMIT_NPROC (ulimit -u)", (long long)r.rlim_cur,
-		      threads_of_user(getuid()), 1);
+		limit("RLIMIT_NPROC (ulimit -u)", (long long)r.rlim_cur, threads_of_user(getuid()),
+		      1);
 }
 
 static void limit_bytes(const char *name, int which, long long used_kib, size_t bytes)
@@ -278,9 +278,11 @@ void say_limits(long wanted, long made, const char *what, int error, size_t byte
 
 	fflush(stdout);
 	if (hit.length)
-		fprintf(stderr, "many-threads: wanted %ld threads, made %ld: %s: %s; at its limit, so raise it: %s; not: %s; those that were made are resumed and joined\n",
+		fprintf(stderr,
+			"many-threads: wanted %ld threads, made %ld: %s: %s; at its limit, so raise it: %s; not: %s; those that were made are resumed and joined\n",
 			wanted, made, what, strerror(error), hit.text, others.text);
 	else
-		fprintf(stderr, "many-threads: wanted %ld threads, made %ld: %s: %s; none of these limits is seen to be hit, raise the likeliest: %s; those that were made are resumed and joined\n",
+		fprintf(stderr,
+			"many-threads: wanted %ld threads, made %ld: %s: %s; none of these limits is seen to be hit, raise the likeliest: %s; those that were made are resumed and joined\n",
 			wanted, made, what, strerror(error), others.text);
 }

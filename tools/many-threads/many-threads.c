@@ -77,19 +77,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TUNABLES	"glibc.rtld.nns=1:glibc.rtld.optional_static_tls=0"
+#define TUNABLES "glibc.rtld.nns=1:glibc.rtld.optional_static_tls=0"
 
 struct options {
 	long threads;
-	long storm;		/* seconds; 0: none */
-	size_t stack;		/* bytes; 0: the smallest */
+	long storm;   /* seconds; 0: none */
+	size_t stack; /* bytes; 0: the smallest */
 	uint32_t rounds;
 	bool verbose;
 };
 
 /* The state of all threads: eight bytes for each, and eight for its pthread_t. */
 static _Atomic pid_t *tids;	/* or minus an error number */
-static _Atomic uint32_t *given;	/* resumes, counted before they are given */
+static _Atomic uint32_t *given; /* resumes, counted before they are given */
 static _Atomic uint32_t rounds;
 static pid_t main_tid;
 
@@ -133,9 +133,13 @@ static __attribute__((noinline, cold)) void say_wrong(long i, pid_t from, int er
 	atomic_store(&wrong, true);
 	if (atomic_flag_test_and_set(&wrong_said))
 		return;
-	length = snprintf(text, sizeof(text),
-			  "many-threads: thread %ld: wanted return %" PRIu32 " of its wait to be by TID %d after %" PRIu32 " resumes, found TID %d (error %d) after %" PRIu32 "; a bug in the library or the kernel: report it with the kernel's version and SWITCHTO_BACKEND\n",
-			  i, n, (int)main_tid, n, (int)from, error, atomic_load(&given[i]));
+	length = snprintf(
+		text, sizeof(text),
+		"many-threads: thread %ld: wanted return %" PRIu32
+		" of its wait to be by TID %d after %" PRIu32
+		" resumes, found TID %d (error %d) after %" PRIu32
+		"; a bug in the library or the kernel: report it with the kernel's version and SWITCHTO_BACKEND\n",
+		i, n, (int)main_tid, n, (int)from, error, atomic_load(&given[i]));
 	if (write(STDERR_FILENO, text, (size_t)length) < 0)
 		return;
 }
@@ -177,10 +181,10 @@ struct cache {
 
 /* In bytes, but for threads and caches. */
 struct snapshot {
-	long long rss, page_tables;				/* of this process */
-	long long kernel_stack, vmalloc, slab, percpu, taken, unreclaimable;	/* of the machine */
+	long long rss, page_tables;					     /* of this process */
+	long long kernel_stack, vmalloc, slab, percpu, taken, unreclaimable; /* of the machine */
 	long long threads;
-	int n_caches;			/* -1: can't be read */
+	int n_caches; /* -1: can't be read */
 	struct cache caches[1024];
 };
 
@@ -195,8 +199,9 @@ static void read_caches(struct snapshot *s)
 	s->n_caches = -1;
 	if (!read_text("/proc/slabinfo", text, sizeof(text))) {
 		slabinfo_error = errno == ENOENT ?
-			"this kernel has none, it needs CONFIG_SLUB_DEBUG=y" :
-			errno == EACCES ? "only root may read it" : strerror(errno);
+					 "this kernel has none, it needs CONFIG_SLUB_DEBUG=y" :
+				 errno == EACCES ? "only root may read it" :
+						   strerror(errno);
 		return;
 	}
 	s->n_caches = 0;
@@ -226,7 +231,8 @@ static void take_snapshot(struct snapshot *s)
 		s->unreclaimable = field(text, "SUnreclaim") * 1024;
 		s->percpu = field(text, "Percpu") * 1024;
 		s->taken = (field(text, "MemTotal") - field(text, "MemFree") -
-			    field(text, "Buffers") - field(text, "Cached")) * 1024;
+			    field(text, "Buffers") - field(text, "Cached")) *
+			   1024;
 	}
 	read_caches(s);
 }
@@ -268,8 +274,10 @@ static void say_memory(const struct snapshot *start, const struct snapshot *park
 	say("slab", slab, 0, "/proc/meminfo, Slab");
 	say("percpu", percpu, 0, "/proc/meminfo, Percpu");
 	say("sum", sum, 0, "of the five above");
-	say("other", total - sum, 0, "total - sum: page tables of the kernel; and what else the machine did, / threads");
-	say("total", total, 0, "/proc/meminfo, the decrease of MemFree + Buffers + Cached: kernel and user");
+	say("other", total - sum, 0,
+	    "total - sum: page tables of the kernel; and what else the machine did, / threads");
+	say("total", total, 0,
+	    "/proc/meminfo, the decrease of MemFree + Buffers + Cached: kernel and user");
 
 	if (parked->n_caches < 0) {
 		printf("slab caches: wanted /proc/slabinfo, %s\n", slabinfo_error);
@@ -312,7 +320,8 @@ static bool map_stacks(long n)
 	}
 	/* EINVAL: a kernel without huge pages, which is as good. */
 	if (madvise(stacks, size, MADV_NOHUGEPAGE) && errno != EINVAL)
-		fprintf(stderr, "many-threads: wanted stacks without huge pages (MADV_NOHUGEPAGE), found: %s; the figures may be too high\n",
+		fprintf(stderr,
+			"many-threads: wanted stacks without huge pages (MADV_NOHUGEPAGE), found: %s; the figures may be too high\n",
 			strerror(errno));
 	return true;
 }
@@ -359,7 +368,8 @@ static bool await(_Atomic long *counter, long want, const char *what)
 			seen = now;
 			since = now_ns();
 		} else if (now_ns() - since > STALL_SECONDS * 1000000000ULL) {
-			fprintf(stderr, "many-threads: wanted %ld threads that %s, found %ld and none more for %d s; a resume or a wake-up was lost: report it with the kernel's version and SWITCHTO_BACKEND\n",
+			fprintf(stderr,
+				"many-threads: wanted %ld threads that %s, found %ld and none more for %d s; a resume or a wake-up was lost: report it with the kernel's version and SWITCHTO_BACKEND\n",
 				want, what, now, STALL_SECONDS);
 			return false;
 		}
@@ -387,7 +397,8 @@ static bool await_parked(long n)
 			seen = asleep;
 			since = now_ns();
 		} else if (now_ns() - since > STALL_SECONDS * 1000000000ULL) {
-			fprintf(stderr, "many-threads: wanted %ld threads asleep in switchto_wait(), found %ld and none more for %d s (ru_nvcsw of getrusage()); a kernel that does not count them?\n",
+			fprintf(stderr,
+				"many-threads: wanted %ld threads asleep in switchto_wait(), found %ld and none more for %d s (ru_nvcsw of getrusage()); a kernel that does not count them?\n",
 				n, asleep, STALL_SECONDS);
 			return false;
 		}
@@ -451,7 +462,8 @@ static bool resume_all(long made, uint32_t round)
 			continue;
 		atomic_fetch_add(&given[i], 1);
 		if (switchto_resume(tid)) {
-			fprintf(stderr, "many-threads: thread %ld: wanted to resume TID %d, found: %s; a thread that returned from its wait unresumed, or a bug: report it with the kernel's version and SWITCHTO_BACKEND\n",
+			fprintf(stderr,
+				"many-threads: thread %ld: wanted to resume TID %d, found: %s; a thread that returned from its wait unresumed, or a bug: report it with the kernel's version and SWITCHTO_BACKEND\n",
 				i, (int)tid, strerror(errno));
 			return false;
 		}
@@ -504,7 +516,8 @@ static bool is_left(const struct snapshot *start, const struct snapshot *parked,
 
 	most = start->kernel_stack + stack * tolerance("task_struct", n);
 	if (end->kernel_stack > most) {
-		snprintf(what, size, "wanted KernelStack of /proc/meminfo at %lld bytes or less, found %lld",
+		snprintf(what, size,
+			 "wanted KernelStack of /proc/meminfo at %lld bytes or less, found %lld",
 			 most, end->kernel_stack);
 		return true;
 	}
@@ -512,7 +525,8 @@ static bool is_left(const struct snapshot *start, const struct snapshot *parked,
 	/* Next to nothing where the kernel's stacks are not mapped. */
 	most = start->vmalloc + stack * tolerance("task_struct", n);
 	if (end->vmalloc > most) {
-		snprintf(what, size, "wanted VmallocUsed of /proc/meminfo at %lld bytes or less, found %lld",
+		snprintf(what, size,
+			 "wanted VmallocUsed of /proc/meminfo at %lld bytes or less, found %lld",
 			 most, end->vmalloc);
 		return true;
 	}
@@ -532,7 +546,8 @@ static bool is_left(const struct snapshot *start, const struct snapshot *parked,
 		before = active_in(start, c->name);
 		now = active_in(end, c->name);
 		if (now > before + tolerance(c->name, n)) {
-			snprintf(what, size, "wanted %ld objects or less in slab cache %s, found %ld",
+			snprintf(what, size,
+				 "wanted %ld objects or less in slab cache %s, found %ld",
 				 before + tolerance(c->name, n), c->name, now);
 			return true;
 		}
@@ -541,7 +556,8 @@ static bool is_left(const struct snapshot *start, const struct snapshot *parked,
 	/* Whole slabs say less: one object keeps a slab, so a part always stays. */
 	most = start->unreclaimable + slab / 4 + (4 << 20);
 	if (parked->n_caches < 0 && end->unreclaimable > most) {
-		snprintf(what, size, "wanted SUnreclaim of /proc/meminfo at %lld bytes or less, found %lld",
+		snprintf(what, size,
+			 "wanted SUnreclaim of /proc/meminfo at %lld bytes or less, found %lld",
 			 most, end->unreclaimable);
 		return true;
 	}
@@ -593,8 +609,10 @@ static bool nothing_left(const struct snapshot *start, const struct snapshot *pa
 
 	puts("left over after joining:");
 	say("left_threads", (double)(end.threads - start->threads), 0, "");
-	say("left_kernel_stacks", (double)(end.kernel_stack - start->kernel_stack), 0, "bytes, of the machine");
-	say("left_slab", (double)(end.unreclaimable - start->unreclaimable), 0, "bytes, of the machine: SUnreclaim");
+	say("left_kernel_stacks", (double)(end.kernel_stack - start->kernel_stack), 0,
+	    "bytes, of the machine");
+	say("left_slab", (double)(end.unreclaimable - start->unreclaimable), 0,
+	    "bytes, of the machine: SUnreclaim");
 	for (int i = 0; i < parked->n_caches; i++) {
 		const struct cache *c = &parked->caches[i];
 
@@ -604,7 +622,8 @@ static bool nothing_left(const struct snapshot *start, const struct snapshot *pa
 	}
 	if (left) {
 		fflush(stdout);
-		fprintf(stderr, "many-threads: %s, %d s after the last thread was joined; if it repeats on a machine with nothing else to do, something leaks\n",
+		fprintf(stderr,
+			"many-threads: %s, %d s after the last thread was joined; if it repeats on a machine with nothing else to do, something leaks\n",
 			what, SECONDS);
 	}
 	return !left;
@@ -634,7 +653,8 @@ static int run(const struct options *o)
 	bool complete, left;
 
 	if (!backend) {
-		fprintf(stderr, "many-threads: wanted a backend of libswitchto, found: %s; is SWITCHTO_BACKEND one that this kernel has?\n",
+		fprintf(stderr,
+			"many-threads: wanted a backend of libswitchto, found: %s; is SWITCHTO_BACKEND one that this kernel has?\n",
 			strerror(errno));
 		return EXIT_FAILED;
 	}
@@ -677,7 +697,8 @@ static int run(const struct options *o)
 		int error = pthread_join(threads[i], NULL);
 
 		if (error) {
-			fprintf(stderr, "many-threads: thread %ld: wanted to join it, found: %s; report it\n",
+			fprintf(stderr,
+				"many-threads: thread %ld: wanted to join it, found: %s; report it\n",
 				i, strerror(error));
 			return EXIT_FAILED;
 		}
@@ -687,8 +708,10 @@ static int run(const struct options *o)
 		return EXIT_FAILED;
 
 	say("created_per_s", rate((double)n, begin, all_parked), 0, "until all were parked");
-	say("resumed_per_s", rate((double)n * o->rounds, first_resume, all_returned), 0, "until all had returned from their wait");
-	say("exited_per_s", rate((double)n, last_round, end), 0, "from the first of the last resumes until all were joined");
+	say("resumed_per_s", rate((double)n * o->rounds, first_resume, all_returned), 0,
+	    "until all had returned from their wait");
+	say("exited_per_s", rate((double)n, last_round, end), 0,
+	    "from the first of the last resumes until all were joined");
 	say("returned", (double)atomic_load(&returned), 0, "from switchto_wait()");
 	say_memory(&start, &parked, n);
 	say_stack_pages(n, o->verbose);
@@ -725,8 +748,9 @@ static long number(int opt, const char *arg, long min, long max)
 	errno = 0;
 	n = strtol(arg, &end, 10);
 	if (*arg < '0' || *arg > '9' || *end || errno || n < min || n > max) {
-		fprintf(stderr, "many-threads: -%c wants a number from %ld to %ld, not '%s'; see -h\n",
-			opt, min, max, arg);
+		fprintf(stderr,
+			"many-threads: -%c wants a number from %ld to %ld, not '%s'; see -h\n", opt,
+			min, max, arg);
 		exit(EXIT_USAGE);
 	}
 	return n;
@@ -743,7 +767,8 @@ static void restart_with_tunables(char **argv)
 	    setenv("GLIBC_TUNABLES", TUNABLES, 1))
 		return;
 	execv("/proc/self/exe", argv);
-	fprintf(stderr, "many-threads: wanted to start again with GLIBC_TUNABLES=%s, found: %s; going on with more memory per thread\n",
+	fprintf(stderr,
+		"many-threads: wanted to start again with GLIBC_TUNABLES=%s, found: %s; going on with more memory per thread\n",
 		TUNABLES, strerror(errno));
 }
 
@@ -762,7 +787,8 @@ int main(int argc, char **argv)
 			o.threads = number(opt, optarg, 1, PID_MAX_LIMIT - 1);
 			break;
 		case 's':
-			o.stack = (size_t)number(opt, optarg, (long)smallest / 1024, 1 << 20) * 1024;
+			o.stack = (size_t)number(opt, optarg, (long)smallest / 1024, 1 << 20) *
+				  1024;
 			break;
 		case 'r':
 			o.rounds = (uint32_t)number(opt, optarg, 1, 1000000);
@@ -777,11 +803,13 @@ int main(int argc, char **argv)
 			fputs(help, stdout);
 			return EXIT_SUCCESS;
 		case ':':
-			fprintf(stderr, "many-threads: -%c wants a number, and there is none; see -h\n",
+			fprintf(stderr,
+				"many-threads: -%c wants a number, and there is none; see -h\n",
 				optopt);
 			return EXIT_USAGE;
 		default:
-			fprintf(stderr, "many-threads: wanted one of -n -s -r -x -v -h, found '-%c'; see -h\n",
+			fprintf(stderr,
+				"many-threads: wanted one of -n -s -r -x -v -h, found '-%c'; see -h\n",
 				optopt);
 			return EXIT_USAGE;
 		}

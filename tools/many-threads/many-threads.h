@@ -8,15 +8,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define PID_MAX_LIMIT	4194304		/* include/linux/threads.h, 64 bits */
+#define PID_MAX_LIMIT 4194304 /* include/linux/threads.h, 64 bits */
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 /* How long nothing may move before that is a failure. */
-#define STALL_SECONDS	60
+#define STALL_SECONDS 60
 
 /* What malloc() asks the kernel for when it has nothing left. */
-#define MALLOC_STEP	(1 << 20)
+#define MALLOC_STEP (1 << 20)
 
 /* limits.c */
 

@@ -52,17 +52,17 @@
 #include <unistd.h>
 
 struct account {
-	_Atomic uint64_t last, before_last;	/* numbers of resumes */
+	_Atomic uint64_t last, before_last; /* numbers of resumes */
 	_Atomic uint64_t count;
 	atomic_bool had_owner;
 };
 
 struct slot {
 	pthread_t thread;
-	uint64_t done_before;	/* number of the last resume done before the thread was made */
+	uint64_t done_before; /* number of the last resume done before the thread was made */
 	uint32_t life;
 	bool used;
-	_Atomic pid_t tid;	/* stays when the thread has ended, until the next one's */
+	_Atomic pid_t tid; /* stays when the thread has ended, until the next one's */
 	atomic_bool ended;
 };
 
@@ -91,7 +91,8 @@ static uint32_t random_next(uint32_t *state)
 static void say_wrong(const char *what, pid_t tid, long long found, const char *wanted)
 {
 	if (!atomic_exchange(&wrong, true))
-		fprintf(stderr, "many-threads: storm: %s, TID %d: wanted %s, found %lld; a bug in the library or the kernel: report it with the kernel's version and SWITCHTO_BACKEND\n",
+		fprintf(stderr,
+			"many-threads: storm: %s, TID %d: wanted %s, found %lld; a bug in the library or the kernel: report it with the kernel's version and SWITCHTO_BACKEND\n",
 			what, (int)tid, wanted, found);
 }
 
@@ -141,9 +142,11 @@ static void *lives(void *arg)
 		n++;
 		atomic_fetch_add(&returns, 1);
 		if (from != atomic_load(&resumer_tid))
-			say_wrong("switchto_wait", tid, from < 0 ? -errno : from, "the resumer's TID");
+			say_wrong("switchto_wait", tid, from < 0 ? -errno : from,
+				  "the resumer's TID");
 		if (n > resumes_of(a, count, early))
-			say_wrong("switchto_wait", tid, (long long)n, "no more returns than resumes");
+			say_wrong("switchto_wait", tid, (long long)n,
+				  "no more returns than resumes");
 	}
 	atomic_store(&slot->ended, true);
 	return NULL;
@@ -236,7 +239,8 @@ int storm(long threads, long seconds)
 		return EXIT_FAILED;
 	}
 	if (!switchto_backend()) {
-		fprintf(stderr, "many-threads: wanted a backend of libswitchto, found: %s; is SWITCHTO_BACKEND one that this kernel has?\n",
+		fprintf(stderr,
+			"many-threads: wanted a backend of libswitchto, found: %s; is SWITCHTO_BACKEND one that this kernel has?\n",
 			strerror(errno));
 		return EXIT_FAILED;
 	}
@@ -260,7 +264,8 @@ int storm(long threads, long seconds)
 			seen = living;
 			since = now_ns();
 		} else if (now_ns() - since > STALL_SECONDS * 1000000000ULL) {
-			fprintf(stderr, "many-threads: storm: wanted every thread to end, found %ld that do not return from their wait, resumed for %d s; a wake-up was lost: report it with the kernel's version and SWITCHTO_BACKEND\n",
+			fprintf(stderr,
+				"many-threads: storm: wanted every thread to end, found %ld that do not return from their wait, resumed for %d s; a wake-up was lost: report it with the kernel's version and SWITCHTO_BACKEND\n",
 				living, STALL_SECONDS);
 			return EXIT_FAILED;
 		}
@@ -272,10 +277,13 @@ int storm(long threads, long seconds)
 	printf("%-18s %12s\n", "backend", switchto_backend());
 	printf("%-18s %12ld  at a time\n", "storm_threads", n_slots);
 	printf("%-18s %12ld  in all, each joined\n", "storm_made", made);
-	printf("%-18s %12ld  of them with the TID of one before\n", "storm_reused", atomic_load(&reused));
+	printf("%-18s %12ld  of them with the TID of one before\n", "storm_reused",
+	       atomic_load(&reused));
 	printf("%-18s %12ld\n", "storm_resumes", atomic_load(&resumes));
-	printf("%-18s %12ld  resumes of a thread that had ended: ESRCH\n", "storm_gone", atomic_load(&gone));
+	printf("%-18s %12ld  resumes of a thread that had ended: ESRCH\n", "storm_gone",
+	       atomic_load(&gone));
 	printf("%-18s %12ld  from a wait, each resumed\n", "storm_returns", atomic_load(&returns));
-	printf("%-18s %12ld  waits that ended with ETIMEDOUT\n", "storm_timeouts", atomic_load(&timeouts));
+	printf("%-18s %12ld  waits that ended with ETIMEDOUT\n", "storm_timeouts",
+	       atomic_load(&timeouts));
 	return error || atomic_load(&wrong) ? EXIT_FAILED : EXIT_SUCCESS;
 }
