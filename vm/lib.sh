@@ -31,7 +31,8 @@ opt_icount='' opt_accel=auto opt_timeout=0 opt_rw=() opt_append=()
 
 options_help='  --kernel VERSION     kernel version, one of kernel/patches/ (6.12)
   --stock              without the patches
-  --config NAME        bench, debug or rt: kernel/config/NAME.config (bench)'
+  --config NAME        bench, debug, rt, up or kcsan:
+                       kernel/config/NAME.config (bench)'
 vm_options_help='  --cpus N             virtual CPUs (2)
   --mem SIZE           memory, as 4G (4G)
   --icount             count instructions: 1 ns of guest time is 1 instruction;
@@ -71,8 +72,8 @@ check_options() {
 	[ -f "$top/kernel/patches/$opt_kernel/series" ] ||
 		usage_error "--kernel: wanted one of: $known; found '$opt_kernel'"
 	case $opt_config in
-	bench | debug | rt) ;;
-	*) usage_error "--config: wanted bench, debug or rt; found '$opt_config'" ;;
+	bench | debug | rt | up | kcsan) ;;
+	*) usage_error "--config: wanted bench, debug, rt, up or kcsan; found '$opt_config'" ;;
 	esac
 	[[ $opt_cpus =~ ^[1-9][0-9]?$ ]] || usage_error "--cpus: wanted 1 to 64, found '$opt_cpus'"
 	[ "$opt_cpus" -le 64 ] || usage_error "--cpus: wanted 1 to 64, found '$opt_cpus'"
@@ -164,7 +165,8 @@ packages_vm='build-essential flex bison bc libelf-dev libssl-dev xz-utils kmod c
 	python3 python3-venv udev procps qemu-system-x86'
 packages_lib='cmake pkg-config libcmocka-dev'
 packages_bench='libbenchmark-dev libabsl-dev libboost-context-dev liburing-dev python3-matplotlib'
-packages_test='clang shellcheck mandoc util-linux'
+packages_test='clang clang-format clang-tidy cppcheck codespell shellcheck pyflakes3 mandoc util-linux
+	abigail-tools sparse spin git'
 
 as_root() {
 	if [ "$(id -u)" -eq 0 ]; then
@@ -598,6 +600,38 @@ want_vm() {
 	want_virtme
 	unlock
 	choose_accel
+}
+
+# The kernel selftests of futexes, upstream's and the series', into $top/build/kselftest.
+want_kselftest() {
+	kselftest=$top/build/kselftest
+	mkdir -p "$kselftest" || die "wanted to write $kselftest, can't; is the disk full or the folder not yours?"
+	step kselftest "building the kernel's futex selftests" build_kselftest
+}
+
+build_kselftest() {
+	make -C "$tree/obj-$opt_config" ARCH=x86_64 headers &&
+		make -C "$tree/tools/testing/selftests/futex/functional" ARCH=x86_64 OUTPUT="$kselftest" \
+			KHDR_INCLUDES="-isystem $tree/obj-$opt_config/usr/include"
+}
+
+# What of a kselftest the caller of a VM runs: the series' own, beside a group with
+# a quota. The first quota and the end of the last one patch the scheduler's code,
+# see tests/torture_meddle.c. So not in the middle of the tests, several times, but
+# once before.
+# shellcheck disable=SC2016
+kselftest_command=(sh -c 'cd /sys/fs/cgroup && echo +cpu > cgroup.subtree_control && mkdir quota &&
+	echo 10000 10000 > quota/cpu.max || exit
+	exec "$@"' sh)
+
+# What the kernel says of itself in its log is part of every test's result.
+kernel_complained() {
+	if grep -nE 'WARNING:|BUG:|Oops|general protection|kernel BUG|KASAN|KCSAN:|possible .* detected|INFO: (task|rcu)|Call Trace|inconsistent lock|unable to handle|ODEBUG|Kernel panic|scheduling while atomic' "$run/kernel.log"; then
+		echo "the guest's kernel complained: $run/kernel.log"
+		return 0
+	fi
+	[ -s "$run/kernel.log" ] || { echo "the guest's kernel log is empty: $run/kernel.log"; return 0; }
+	return 1
 }
 
 # For the benchmarks, which write down where they ran.
