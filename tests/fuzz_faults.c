@@ -284,7 +284,7 @@ static const char *attempt_fault(const struct attempt *a, bool was_woken)
 static bool attempt(const struct scenario *scenario, int nth, int *without_memory)
 {
 	struct attempt *a = aligned_alloc(64, sizeof(*a));
-	pthread_t caller, target;
+	pthread_t caller, target = 0;
 	long before, after;
 	const char *fault;
 	bool was_woken = false, failed;

@@ -766,7 +766,10 @@ static long long settled_bytes(const char *group)
 
 static int crowd_main(void *arg)
 {
-	/* A page of 21 objects more or less for each list that the slab keeps. */
+	/*
+	 * A page of 21 objects more or less for each list that the slab keeps; and
+	 * what the allocator adds to each, with KASAN more than 64 bytes.
+	 */
 	const long long all = CROWD * 192LL, slack = all / 3;
 	static pthread_t threads[CROWD];
 	const char *group = arg;
@@ -792,7 +795,7 @@ static int crowd_main(void *arg)
 	AWAIT(atomic_load(&crowd_done) == CROWD);
 	kept = settled_bytes(group) - before;
 	CHECK(&v, kept > all - slack);
-	CHECK(&v, kept < all + slack);
+	CHECK(&v, kept < 2 * all);
 	atomic_store(&crowd_over, true);
 	crowd_wake(2);
 	for (int i = 0; i < CROWD; i++)

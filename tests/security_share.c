@@ -197,7 +197,7 @@ static void pause_ms(long ms)
 
 static struct shares chain_measure(struct chain *c, long ms)
 {
-	long long seats[MOST], hogs = 0, chain = 0, wall, first;
+	long long seats[MOST] = { 0 }, hogs = 0, chain = 0, wall, first;
 	struct shares s = { 0 };
 
 	/* Not the beginning, where those that start early have a lead. */

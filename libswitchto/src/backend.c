@@ -12,19 +12,35 @@ bool switchto_is_swap;
 /*
  * Asks the kernel without an effect: nobody waits on the one word, and the
  * value of the other is not the one expected. EAGAIN comes from the patched
- * kernel alone, ENOSYS from every other. With a hint, as the library gives one.
+ * kernel alone, ENOSYS from every other. With a hint, as the library gives one;
+ * and with one that is none, which the patched kernel answers with EINVAL: a
+ * seccomp filter that makes answers up has the same one for both.
+ *
+ * The two operations come together: who forbids one of them is told now, not
+ * later.
+ *
+ * 0, or the first error that was not the one to be expected.
  */
 static int probe_swap(void)
 {
-	enum { TID_HINT = 1 };
+	const uint32_t hint = 1, no_hint = ~(uint32_t)FUTEX_TID_MASK;
 	futex_word word = 0, wake = 0;
+	long answer;
+	int error;
 
-	int error = futex_swap(&word, 1, NULL, &wake, TID_HINT);
-
-	/* The two come together: who forbids one of them is told now, not later. */
-	if (error == EAGAIN && (error = futex_wake_hint(&wake, TID_HINT)) == 0)
-		error = EAGAIN;
-	return error;
+	error = futex_swap(&word, 1, NULL, &wake, hint);
+	if (error != EAGAIN)
+		return error ? error : EPERM;
+	error = futex_swap(&word, 1, NULL, &wake, no_hint);
+	if (error != EINVAL)
+		return error ? error : EPERM;
+	answer = futex_wake_hint(&wake, hint);
+	if (answer)
+		return answer < 0 ? (int)-answer : EPERM;
+	answer = futex_wake_hint(&wake, no_hint);
+	if (answer != -EINVAL)
+		return answer < 0 ? (int)-answer : EPERM;
+	return 0;
 }
 
 int switchto_choose_backend(void)
@@ -37,7 +53,7 @@ int switchto_choose_backend(void)
 		return ENOTSUP;
 
 	switch (probe_swap()) {
-	case EAGAIN:
+	case 0:
 		switchto_is_swap = true;
 		return 0;
 	case ENOSYS:

@@ -40,11 +40,12 @@ static inline long futex_number(const struct timespec *timeout)
 }
 
 /*
- * futex(2) itself. With syscall() of the C library BM_SwitchTo is 3209 insn, so
- * 3193 (bench/, -icount, FUTEX_SWAP itself being 3149).
+ * futex(2) itself: its answer, or minus the error number. With syscall() of the C
+ * library BM_SwitchTo is 3209 insn, so 3193 (bench/, -icount, FUTEX_SWAP itself
+ * being 3149).
  */
-static inline int futex_call(futex_word *word, int op, uint32_t val, const struct timespec *timeout,
-			     futex_word *word2, uint32_t val3)
+static inline long futex_answer(futex_word *word, int op, uint32_t val,
+				const struct timespec *timeout, futex_word *word2, uint32_t val3)
 {
 #if defined(__x86_64__) && defined(__LP64__)
 	register const struct timespec *arg4 __asm__("r10") = timeout;
@@ -57,10 +58,20 @@ static inline int futex_call(futex_word *word, int op, uint32_t val, const struc
 			 : "0"(futex_number(timeout)), "D"(word), "S"(op), "d"(val), "r"(arg4),
 			   "r"(arg5), "r"(arg6)
 			 : "rcx", "r11", "memory");
-	return ret < 0 ? (int)-ret : 0;
+	return ret;
 #else
-	return syscall(futex_number(timeout), word, op, val, timeout, word2, val3) < 0 ? errno : 0;
+	long ret = syscall(futex_number(timeout), word, op, val, timeout, word2, val3);
+
+	return ret < 0 ? -errno : ret;
 #endif
+}
+
+static inline int futex_call(futex_word *word, int op, uint32_t val, const struct timespec *timeout,
+			     futex_word *word2, uint32_t val3)
+{
+	long ret = futex_answer(word, op, val, timeout, word2, val3);
+
+	return ret < 0 ? (int)-ret : 0;
 }
 
 /* Wakes at most one. That nobody waited is no error. */
@@ -92,10 +103,14 @@ static inline int futex_swap(futex_word *word, uint32_t val, const struct timesp
 	return futex_call(word, SWITCHTO_FUTEX_SWAP | FUTEX_PRIVATE_FLAG, val, timeout, wake, hint);
 }
 
-/* futex_wake() of the one whose TID @hint is. Nobody has been woken if it fails. */
-static inline int futex_wake_hint(futex_word *word, uint32_t hint)
+/*
+ * futex_wake() of the one whose TID @hint is. How many the kernel says it has
+ * woken, 0 or 1, or minus the error number.
+ */
+static inline long futex_wake_hint(futex_word *word, uint32_t hint)
 {
-	return futex_call(word, SWITCHTO_FUTEX_WAKE_HINT | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, hint);
+	return futex_answer(word, SWITCHTO_FUTEX_WAKE_HINT | FUTEX_PRIVATE_FLAG, 1, NULL, NULL,
+			    hint);
 }
 
 #endif /* SWITCHTO_FUTEX_H */

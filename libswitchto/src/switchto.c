@@ -178,6 +178,11 @@ static inline int park(struct thread *me, uint32_t waiting, const struct timespe
  *			this is a child that a handler forked
  *	ETIMEDOUT	} give up, unless a resume came in that instant: then
  *	EINTR		} return it, not the error
+ *
+ * Or the answer is a seccomp filter's, which came after the backend was chosen,
+ * and there was no sleep. So the next one is in FUTEX_WAIT, which no hint finds
+ * but every wake-up: a filter that makes FUTEX_SWAP's answers up must not have
+ * this go round and round.
  */
 static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct timespec *deadline,
 			 int error)
@@ -196,6 +201,9 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 		case EAGAIN:
 			break;
 		case ETIMEDOUT:
+			if (!deadline)
+				break;
+			/* fall through */
 		case EINTR:
 			if (give_up(me, waiting))
 				return fail(error);
@@ -204,7 +212,8 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 			broken("FUTEX_WAIT", error);
 		}
 
-		error = park(me, waiting, deadline);
+		delay_point(SLEEP);
+		error = futex_wait(&me->word, waiting, deadline);
 	}
 }
 
@@ -223,6 +232,17 @@ static inline pid_t wait_until(const struct timespec *deadline)
 	return sleep_again(me, waiting, deadline, error);
 }
 
+/*
+ * After a swap that has woken @target, by its answer, while nobody has resumed the
+ * caller. If @target has not taken its resume it may be asleep still, for the
+ * answer was a seccomp filter's: to wake it once more costs little here.
+ */
+static inline void wake_if_resumed(struct thread *target, pid_t tid)
+{
+	if (state_of(target) == RESUMED)
+		thread_wake(target, tid);
+}
+
 /* Step 3 of a switch. What park() would return. */
 static inline int wake_and_wait(struct thread *target, pid_t tid, struct thread *me,
 				uint32_t waiting, const struct timespec *deadline)
@@ -236,8 +256,11 @@ static inline int wake_and_wait(struct thread *target, pid_t tid, struct thread 
 		delay_point(SLEEP);
 		error = futex_swap(&me->word, waiting, deadline ? &left : NULL, &target->word,
 				   (uint32_t)tid);
-		if (likely(swap_woke(error)))
+		if (likely(swap_woke(error))) {
+			if (unlikely(state_of(me) != RESUMED))
+				wake_if_resumed(target, tid);
 			return error;
+		}
 	}
 
 	thread_wake(target, tid);
@@ -394,6 +417,8 @@ static __attribute__((noinline, cold)) pid_t switch_sleep_again(struct thread *m
 	if (!swap_woke(error)) {
 		thread_wake(target, tid);
 		error = park(me, waiting, NULL);
+	} else if (state_of(me) != RESUMED) {
+		wake_if_resumed(target, tid);
 	}
 	return sleep_again(me, waiting, NULL, error);
 }

@@ -145,11 +145,15 @@ static inline bool thread_give(struct thread *thread, uint32_t *seen, pid_t by)
 	return true;
 }
 
-/* Wakes @thread, whose TID is @tid, from its sleep on its word. */
+/*
+ * Wakes @thread, whose TID is @tid, from its sleep on its word. Unless the kernel
+ * says that it has woken one, FUTEX_WAKE has the last word: mostly the thread has
+ * not fallen asleep yet and won't, but the answer may be a seccomp filter's, too.
+ */
 static inline void thread_wake(struct thread *thread, pid_t tid)
 {
 	delay_point(WAKE);
-	if (switchto_is_swap && !futex_wake_hint(&thread->word, (uint32_t)tid))
+	if (switchto_is_swap && futex_wake_hint(&thread->word, (uint32_t)tid) == 1)
 		return;
 	futex_wake(&thread->word);
 }
