@@ -36,9 +36,10 @@
  */
 struct token {
 	_Alignas(CACHE_LINE) _Atomic uint32_t owner;
-	/* The owner's alone, without any atomic: the library's ordering is all they have. */
-	pid_t giver;
+	/* The owner's alone, without any atomic: the library's ordering is all it has. */
 	long moves;
+	/* At the end also read by who was resumed for another reason than the token. */
+	_Atomic pid_t giver;
 	/* moves, for the others to look at */
 	_Atomic long seen;
 };

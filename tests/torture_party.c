@@ -209,7 +209,7 @@ static inline bool put(struct self *me, unsigned int t, struct seat *to, enum co
 	struct token *token = &me->party->tokens[t];
 	uint64_t bit = UINT64_C(1) << t, was;
 
-	token->giver = me->tid;
+	atomic_store_explicit(&token->giver, me->tid, memory_order_relaxed);
 	change_owner(me, token, IN_HAND(me->seat), IN_BOX(to));
 	me->held &= ~(uint32_t)bit;
 	was = box_add(to, BOX_RESUME | bit);
@@ -261,7 +261,10 @@ static inline void take(struct self *me, pid_t from)
 		if (unlikely(resumes != 1 || !tokens || (tokens & (tokens - 1))) &&
 		    !is_over(me->party))
 			bad(me, "a return for anything but one resume with its token", resumes, 1);
-		if (tokens && unlikely(from != me->party->tokens[__builtin_ctz(tokens)].giver) &&
+		if (tokens &&
+		    unlikely(from !=
+			     atomic_load_explicit(&me->party->tokens[__builtin_ctz(tokens)].giver,
+						  memory_order_relaxed)) &&
 		    !is_over(me->party))
 			bad(me, "the TID that came back", from,
 			    me->party->tokens[__builtin_ctz(tokens)].giver);

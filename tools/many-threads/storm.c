@@ -253,8 +253,10 @@ int storm(long threads, long seconds)
 		return EXIT_FAILED;
 	}
 
+	/* Long enough on a slow machine as well for what has ended to be resumed. */
 	end = now_ns() + (uint64_t)seconds * 1000000000;
-	while (now_ns() < end && !error && !atomic_load(&wrong))
+	while ((now_ns() < end || (made < 4 * n_slots && now_ns() < end + 60 * 1000000000ULL)) &&
+	       !error && !atomic_load(&wrong))
 		look_round(&state, false, &made, &error);
 
 	/* The resumer goes on until those that wait have all been resumed. */
