@@ -324,9 +324,10 @@ static void goes_round(struct worker *w)
 	atomic_fetch_add(&c->ready, 1);
 	if (!me)
 		AWAIT(atomic_load(&c->go));
-	next = c->ring[(me + 1) % c->threads].tid;
 	if (me)
 		CHECK(&w->v, switchto_wait(NULL) > 0);
+	/* There by now: the turn begins when all are. */
+	next = c->ring[(me + 1) % c->threads].tid;
 	while (!atomic_load_explicit(&c->over, memory_order_relaxed))
 		CHECK(&w->v, switchto_switch(next) > 0);
 	/* Of the last one the next has ended. */
