@@ -134,7 +134,7 @@ int main(void)
 		  .op = FUTEX_WAIT_REQUEUE_PI,
 		  .val = 1,
 		  .uaddr2 = &other },
-		{ .name = "an operation that is not one", .op = 15 },
+		{ .name = "an operation that is not one", .op = 127 },
 	};
 
 	for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++)

@@ -15,6 +15,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -337,6 +338,133 @@ static void no_pidfd(void **state)
 	watchdog_stop();
 }
 
+/*
+ * Older still: neither a pidfd of a thread nor a /proc to tell one from the next by
+ * (ENOSYS), or one that can't be opened for want of a descriptor (ENOMEM). Nothing
+ * has happened then, to a thread that is there; of one that has ended that is said.
+ */
+struct lost_identity {
+	int of_open, wanted;
+};
+
+static void takes_nothing(struct worker *w)
+{
+	await_release(w);
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+struct asker {
+	const struct lost_identity *lost;
+	pid_t target;
+};
+
+/* A thread of its own, for the process to be able to open files. */
+static void asks_in_vain(struct worker *w)
+{
+	const struct asker *a = w->arg;
+
+	CHECK(&w->v, switchto_backend() != NULL);
+	filter_call(SYS_pidfd_open, ANSWER(ENOSYS));
+	filter_call(SYS_openat, ANSWER(a->lost->of_open));
+	CHECK_ERR(&w->v, switchto_resume(a->target), a->lost->wanted);
+	CHECK_ERR(&w->v, switchto_switch(a->target), a->lost->wanted);
+}
+
+static int resumes_without_identity(void *arg)
+{
+	struct worker target = { 0 }, w = { 0 };
+	struct verdict v = { 0 };
+	struct asker a = { .lost = arg };
+
+	worker_start(&target, takes_nothing, NULL);
+	a.target = target.tid;
+	worker_start(&w, asks_in_vain, &a);
+	workers_join(&w, 1, &v);
+	worker_release(&target);
+	workers_join(&target, 1, &v);
+	return verdict_status(&v);
+}
+
+static void no_identity(void **state)
+{
+	struct lost_identity lost[] = {
+		{ ENOENT, ENOSYS }, { EMFILE, ENOMEM }, { ENFILE, ENOMEM }, { ENOMEM, ENOMEM }
+	};
+
+	(void)state;
+	watchdog_start("no_identity");
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(run_child(resumes_without_identity, &lost[i]), 0);
+	watchdog_stop();
+}
+
+/*
+ * Nor does the library do its work without a place to keep what it knows of a thread,
+ * or with one that a fork can't wipe.
+ */
+struct no_place {
+	long call;
+	int error, wanted;
+};
+
+static int begins_without_place(void *arg)
+{
+	const struct no_place *n = arg;
+	struct verdict v = { 0 };
+
+	filter_call(n->call, ANSWER(n->error));
+	CHECK_ERR(&v, switchto_self(), n->wanted);
+	CHECK_ERR(&v, switchto_wait(&no_time), n->wanted);
+	CHECK_ERR(&v, switchto_resume(gettid()), n->wanted);
+	return verdict_status(&v);
+}
+
+static void no_place_to_keep_it(void **state)
+{
+	struct no_place places[] = {
+		{ SYS_mmap, ENOMEM, ENOMEM },
+		{ SYS_madvise, EINVAL, ENOSYS },
+		{ SYS_madvise, ENOMEM, ENOMEM },
+		{ SYS_madvise, EAGAIN, ENOMEM },
+	};
+
+	(void)state;
+	watchdog_start("no_place_to_keep_it");
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(run_child(begins_without_place, &places[i]), 0);
+	watchdog_stop();
+}
+
+/* Whoever refuses futex(2) altogether leaves nothing to wait with: that is said, and no more. */
+static int waits_without_futex(void *arg)
+{
+	const int *standard_error = arg;
+
+	/* cmocka has a handler of its own. */
+	signal(SIGABRT, SIG_DFL);
+	if (switchto_self() < 0 || dup2(*standard_error, STDERR_FILENO) < 0)
+		return EXIT_FAILURE;
+	filter_call(SYS_futex, ANSWER(EPERM));
+	switchto_wait(NULL);
+	return EXIT_FAILURE;
+}
+
+static void no_futex(void **state)
+{
+	char text[200] = "";
+	int ends[2];
+
+	(void)state;
+	assert_int_equal(pipe(ends), 0);
+	watchdog_start("no_futex");
+	assert_int_equal(run_child(waits_without_futex, &ends[1]), 128 + SIGABRT);
+	watchdog_stop();
+	assert_true(read(ends[0], text, sizeof(text) - 1) > 0);
+	assert_non_null(strstr(text, "libswitchto: FUTEX_WAIT: unexpected error 1 "));
+	close(ends[0]);
+	close(ends[1]);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest cases[] = {
@@ -352,6 +480,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(operation_is_gained),
 		cmocka_unit_test(filter_kills),
 		cmocka_unit_test(no_pidfd),
+		cmocka_unit_test(no_identity),
+		cmocka_unit_test(no_place_to_keep_it),
+		cmocka_unit_test(no_futex),
 	};
 	const struct {
 		const char *name;

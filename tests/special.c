@@ -746,10 +746,11 @@ static bool freeze_v1(bool frozen)
 
 static const struct freezer freezer_v1 = { join_v1, freeze_v1 };
 
+typedef int freezer_body(struct verdict *v, const struct freezer *f);
+
 static int in_freezer(void *arg)
 {
-	int (*body)(struct verdict * v, const struct freezer *f) =
-		*(int (**)(struct verdict *, const struct freezer *))arg;
+	freezer_body *body = *(freezer_body **)arg;
 	struct verdict v = { 0 };
 
 	if (body(&v, &freezer_v1) == NOT_HERE)
@@ -779,7 +780,7 @@ static void remove_freezer(void)
 	rmdir(freezer_mount);
 }
 
-static void run_in_freezer(int (*body)(struct verdict *v, const struct freezer *f))
+static void run_in_freezer(freezer_body *body)
 {
 	int status = NOT_HERE;
 
@@ -1070,10 +1071,9 @@ static int case_end(void **state)
 	return 0;
 }
 
-#define CASE(name, function)                                                  \
-	{                                                                     \
-		name, function, case_start, case_end, (void *)(uintptr_t)name \
-	}
+/* clang-format off */
+#define CASE(name, function) { name, function, case_start, case_end, (void *)(uintptr_t)name }
+/* clang-format on */
 
 int main(void)
 {

@@ -21,10 +21,9 @@ int life_first_calls(void);
 int case_start(void **state);
 int case_end(void **state);
 
-#define CASE(name, function)                                                  \
-	{                                                                     \
-		name, function, case_start, case_end, (void *)(uintptr_t)name \
-	}
+/* clang-format off */
+#define CASE(name, function) { name, function, case_start, case_end, (void *)(uintptr_t)name }
+/* clang-format on */
 
 #define RUN_CASES(name, cases) cmocka_run_group_tests_name(name, cases, NULL, NULL)
 

@@ -48,6 +48,8 @@ static inline long futex_answer(futex_word *word, int op, uint32_t val,
 				const struct timespec *timeout, futex_word *word2, uint32_t val3)
 {
 #if defined(__x86_64__) && defined(__LP64__)
+	/* First: a call, where it is one (-O0), may change the registers below. */
+	long number = futex_number(timeout);
 	register const struct timespec *arg4 __asm__("r10") = timeout;
 	register futex_word *arg5 __asm__("r8") = word2;
 	register uint32_t arg6 __asm__("r9") = val3;
@@ -55,8 +57,8 @@ static inline long futex_answer(futex_word *word, int op, uint32_t val,
 
 	__asm__ volatile("syscall"
 			 : "=a"(ret)
-			 : "0"(futex_number(timeout)), "D"(word), "S"(op), "d"(val), "r"(arg4),
-			   "r"(arg5), "r"(arg6)
+			 : "0"(number), "D"(word), "S"(op), "d"(val), "r"(arg4), "r"(arg5),
+			   "r"(arg6)
 			 : "rcx", "r11", "memory");
 	return ret;
 #else
