@@ -210,7 +210,8 @@ pid_t switchto_wait_until(const struct timespec *deadline);
  * Releases the caller's writes to the thread that is resumed.
  *
  * One futex(2) if @tid waits, FUTEX_WAKE or, with the backend swap,
- * FUTEX_WAKE_HINT; no system call otherwise; a few more
+ * FUTEX_WAKE_HINT, and FUTEX_WAKE after that if it had not fallen asleep yet; no
+ * system call otherwise; a few more
  * for a thread that is not known yet (openat, read, close, pidfd_open, fstat,
  * tgkill, mmap, madvise, munmap), and a gettid(2) if the caller is not.
  */
