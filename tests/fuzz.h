@@ -195,9 +195,6 @@ void found(const char *format, ...) __attribute__((format(printf, 1, 2)));
 _Noreturn void give_up(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-bool write_file(const char *path, const char *text);
-bool read_file(const char *path, char *text, size_t size);
-
 /* --- calls -------------------------------------------------------------------- */
 
 /* Makes the call of that number, checks the answer and counts it. */

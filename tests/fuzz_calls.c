@@ -4,6 +4,7 @@
  * what it may answer. FUTEX_SWAP and FUTEX_WAKE_HINT are held to
  * libswitchto/man/futex_swap.2, the others to futex(2).
  */
+#include "files.h"
 #include "fuzz.h"
 
 #include <errno.h>
@@ -166,21 +167,6 @@ const char *const counted_names[COUNTS] = {
 };
 
 /* --- how a call follows from its number ---------------------------------------- */
-
-static int weighted(struct dice *dice, const uint16_t *weights, int n)
-{
-	uint32_t sum = 0, at;
-
-	for (int i = 0; i < n; i++)
-		sum += weights[i];
-	at = roll(dice, sum);
-	for (int i = 0; i < n; i++) {
-		if (at < weights[i])
-			return i;
-		at -= weights[i];
-	}
-	return 0;
-}
 
 static struct where any_place(struct dice *dice)
 {

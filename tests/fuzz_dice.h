@@ -34,4 +34,20 @@ static inline struct dice dice_of(uint64_t seed, uint64_t index, uint64_t number
 	return dice;
 }
 
+/* Which of @n, each as probable as it weighs. */
+static inline int weighted(struct dice *dice, const uint16_t *weights, int n)
+{
+	uint32_t sum = 0, at;
+
+	for (int i = 0; i < n; i++)
+		sum += weights[i];
+	at = roll(dice, sum);
+	for (int i = 0; i < n; i++) {
+		if (at < weights[i])
+			return i;
+		at -= weights[i];
+	}
+	return 0;
+}
+
 #endif /* FUZZ_DICE_H */

@@ -9,6 +9,7 @@
  * thread of its own, for what FUTEX_SWAP keeps for a thread is allocated in its
  * first call.
  */
+#include "files.h"
 #include "fuzz.h"
 
 #include <errno.h>

@@ -9,6 +9,7 @@
  * A supervisor, of one thread, starts the processes, sends their threads signals
  * at a steady rate so that they go on, stops and kills processes, and watches.
  */
+#include "files.h"
 #include "fuzz.h"
 
 #include <errno.h>
@@ -110,31 +111,6 @@ void give_up(const char *format, ...)
 	if (getpid() == set.supervisor)
 		faults_end();
 	_exit(1);
-}
-
-bool write_file(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-	ssize_t written;
-
-	if (fd < 0)
-		return false;
-	written = write(fd, text, strlen(text));
-	close(fd);
-	return written == (ssize_t)strlen(text);
-}
-
-bool read_file(const char *path, char *text, size_t size)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t length;
-
-	if (fd < 0)
-		return false;
-	length = read(fd, text, size - 1);
-	close(fd);
-	text[length > 0 ? length : 0] = '\0';
-	return length >= 0;
 }
 
 /* --- workers ---------------------------------------------------------------------- */

@@ -186,21 +186,6 @@ struct request {
 	uint32_t chance[3];
 };
 
-static int weighted(struct dice *dice, const uint16_t *weights, int n)
-{
-	uint32_t sum = 0, at;
-
-	for (int i = 0; i < n; i++)
-		sum += weights[i];
-	at = roll(dice, sum);
-	for (int i = 0; i < n; i++) {
-		if (at < weights[i])
-			return i;
-		at -= weights[i];
-	}
-	return 0;
-}
-
 static struct request request_of(uint64_t seat, uint64_t number)
 {
 	struct dice dice = dice_of(seed, seat, number);

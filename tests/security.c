@@ -6,6 +6,7 @@
  * own threads, for reading, and has closed it when it returns; its memory is bounded.
  */
 #include "pair.h"
+#include "tracer.h"
 
 #include <switchto/switchto.h>
 
@@ -128,25 +129,18 @@ static void set_user_id_program(void **state)
 
 /* --- what it asks the kernel for -------------------------------------------------- */
 
-#define MARK 0x73656375
-
-static void mark(bool begin)
-{
-	syscall(SYS_getppid, MARK, begin);
-}
-
 static void traced_waiter(struct worker *w)
 {
 	const struct timespec time = to_timespec(NSEC_PER_SEC / 100);
 
 	await_release(w);
-	mark(true);
+	tracer_mark(true);
 	/* Resumed when it was not known, then switched to, then not any more. */
 	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
 	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
 	CHECK_EQ(&w->v, switchto_switch(w->starter), w->starter);
 	CHECK_ERR(&w->v, switchto_wait(&time), ETIMEDOUT);
-	mark(false);
+	tracer_mark(false);
 }
 
 /* Each call, and each of the ways that it can go. */
@@ -157,34 +151,32 @@ static int traced_child(void *arg)
 	struct verdict v = { 0 };
 
 	(void)arg;
-	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
-		give_up("ptrace: wanted to be traced, got %s", strerror(errno));
-	raise(SIGSTOP);
-	mark(true);
+	tracer_attach();
+	tracer_mark(true);
 	CHECK(&v, switchto_backend() != NULL);
 	CHECK_EQ(&v, switchto_self(), gettid());
 	CHECK_ERR(&v, switchto_resume(4194303), ESRCH);
 	CHECK_ERR(&v, switchto_wait(&time), ETIMEDOUT);
-	mark(false);
+	tracer_mark(false);
 	worker_start(&w, traced_waiter, NULL);
-	mark(true);
+	tracer_mark(true);
 	CHECK_EQ(&v, switchto_resume(w.tid), 0);
-	mark(false);
+	tracer_mark(false);
 	worker_release(&w);
 	await_parked(w.tid);
-	mark(true);
+	tracer_mark(true);
 	CHECK_EQ(&v, switchto_resume(w.tid), 0);
-	mark(false);
+	tracer_mark(false);
 	/* It switches to this thread, and is switched to. */
 	await_parked(w.tid);
-	mark(true);
+	tracer_mark(true);
 	CHECK_EQ(&v, switchto_wait(NULL), w.tid);
 	CHECK_ERR(&v, switchto_switch_timed(w.tid, &time), ETIMEDOUT);
-	mark(false);
+	tracer_mark(false);
 	workers_join(&w, 1, &v);
-	mark(true);
+	tracer_mark(true);
 	CHECK_ERR(&v, switchto_resume(w.tid), ESRCH);
-	mark(false);
+	tracer_mark(false);
 	return verdict_status(&v);
 }
 
@@ -218,12 +210,6 @@ static struct allowed {
 	{ SYS_getrandom, "getrandom", 0 },	   /* malloc() again, the first time */
 };
 
-struct tracee {
-	pid_t tid;
-	bool counting;
-	int open; /* descriptors that its marked calls have open */
-};
-
 static void check_open(struct verdict *v, pid_t tid, const struct __ptrace_syscall_info *info)
 {
 	const uintptr_t from = (uintptr_t)info->entry.args[1];
@@ -247,100 +233,52 @@ static void check_open(struct verdict *v, pid_t tid, const struct __ptrace_sysca
 	CHECK_EQ(v, (int)info->entry.args[2], O_RDONLY | O_CLOEXEC);
 }
 
-static void check_call(struct verdict *v, struct tracee *t)
+/* What a marked call has opened is closed again. */
+static void check_closed(struct tracee *t, void *arg)
+{
+	CHECK_EQ((struct verdict *)arg, t->value, 0);
+}
+
+static void check_call(struct tracee *t, const struct __ptrace_syscall_info *info, void *arg)
 {
 	const unsigned int n = sizeof(allowed) / sizeof(allowed[0]);
-	struct __ptrace_syscall_info info;
+	struct verdict *v = arg;
 	unsigned int i;
 
-	if (ptrace(PTRACE_GET_SYSCALL_INFO, t->tid, sizeof(info), &info) <= 0 ||
-	    info.op != PTRACE_SYSCALL_INFO_ENTRY)
-		return;
-
-	if (info.entry.nr == SYS_getppid && info.entry.args[0] == MARK) {
-		t->counting = info.entry.args[1];
-		/* What was opened is closed again. */
-		CHECK_EQ(v, t->open, 0);
-		return;
-	}
-	if (!t->counting)
-		return;
-	for (i = 0; i < n && (long)info.entry.nr != allowed[i].nr; i++)
+	for (i = 0; i < n && (long)info->entry.nr != allowed[i].nr; i++)
 		;
 	if (i == n) {
-		print_error("calls system call %ld\n", (long)info.entry.nr);
+		print_error("calls system call %ld\n", (long)info->entry.nr);
 		CHECK(v, !"a system call on the list");
 		return;
 	}
 	allowed[i].calls++;
-	switch (info.entry.nr) {
+	switch (info->entry.nr) {
 	case SYS_openat:
-		check_open(v, t->tid, &info);
+		check_open(v, t->tid, info);
 		break;
 	case SYS_tgkill:
-		CHECK_EQ(v, (long)info.entry.args[2], 0);
+		CHECK_EQ(v, (long)info->entry.args[2], 0);
 		break;
 	}
 }
 
-/* Of a descriptor that is opened or closed. */
-static void count_descriptor(struct tracee *t, const struct __ptrace_syscall_info *entry,
-			     const struct __ptrace_syscall_info *exit)
+/* Of the descriptors that are opened and closed. */
+static void count_descriptor(struct tracee *t, const struct __ptrace_syscall_info *info, void *arg)
 {
-	if (exit->exit.is_error)
+	(void)arg;
+	if (info->exit.is_error)
 		return;
-	if (entry->entry.nr == SYS_openat || entry->entry.nr == SYS_pidfd_open)
-		t->open++;
-	else if (entry->entry.nr == SYS_close)
-		t->open--;
-}
-
-static int trace(pid_t child, struct verdict *v)
-{
-	struct __ptrace_syscall_info entries[3] = { 0 }, info;
-	struct tracee tracees[3] = { 0 };
-	int status, signal;
-	unsigned int i;
-	pid_t tid;
-
-	if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status) ||
-	    ptrace(PTRACE_SETOPTIONS, child, NULL,
-		   PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_EXITKILL) ||
-	    ptrace(PTRACE_SYSCALL, child, NULL, NULL))
-		give_up("ptrace: wanted to trace a child, got %s", strerror(errno));
-
-	for (;;) {
-		tid = waitpid(-1, &status, __WALL);
-		if (tid < 0)
-			give_up("waitpid: wanted a traced thread, got %s", strerror(errno));
-		if (!WIFSTOPPED(status)) {
-			if (tid == child)
-				return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-			continue;
-		}
-
-		signal = 0;
-		if (WSTOPSIG(status) == (SIGTRAP | 0x80)) {
-			for (i = 0; i < 2 && tracees[i].tid && tracees[i].tid != tid; i++)
-				;
-			tracees[i].tid = tid;
-			check_call(v, &tracees[i]);
-			if (ptrace(PTRACE_GET_SYSCALL_INFO, tid, sizeof(info), &info) > 0) {
-				if (info.op == PTRACE_SYSCALL_INFO_ENTRY)
-					entries[i] = info;
-				else if (tracees[i].counting)
-					count_descriptor(&tracees[i], &entries[i], &info);
-			}
-		} else if (WSTOPSIG(status) != SIGSTOP && WSTOPSIG(status) != SIGTRAP) {
-			signal = WSTOPSIG(status);
-		}
-		ptrace(PTRACE_SYSCALL, tid, NULL, (void *)(intptr_t)signal);
-	}
+	if (t->entry.entry.nr == SYS_openat || t->entry.entry.nr == SYS_pidfd_open)
+		t->value++;
+	else if (t->entry.entry.nr == SYS_close)
+		t->value--;
 }
 
 static void system_calls_on_the_list(void **state)
 {
 	struct verdict v = { 0 };
+	const struct observer observer = { check_closed, check_call, count_descriptor, &v };
 	int status;
 
 	(void)state;
@@ -351,7 +289,7 @@ static void system_calls_on_the_list(void **state)
 	watchdog_start("system_calls_on_the_list");
 	for (unsigned int i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
 		allowed[i].calls = 0;
-	status = trace(start_child(traced_child, NULL), &v);
+	status = tracer_run(start_child(traced_child, NULL), &observer);
 	for (unsigned int i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
 		if (allowed[i].calls)
 			print_message("%s %u\n", allowed[i].name, allowed[i].calls);

@@ -5,6 +5,7 @@
  */
 #include "pair.h"
 #include "seccomp.h"
+#include "tracer.h"
 
 #include <switchto/switchto.h>
 
@@ -102,12 +103,6 @@ static void arguments_before_effects(void **state)
  * when it has seen the other parked, as threads in a hand-off mostly do.
  */
 #define TRACED_ROUNDS 100
-#define MARK 0x73776974
-
-static void mark(bool begin)
-{
-	syscall(SYS_getppid, MARK, begin);
-}
 
 static void traced_body(struct worker *w)
 {
@@ -127,9 +122,9 @@ static void traced_body(struct worker *w)
 			CHECK_EQ(&w->v, switchto_resume(other), 0);
 			return;
 		}
-		mark(true);
+		tracer_mark(true);
 		CHECK_EQ(&w->v, switchto_switch(other), other);
-		mark(false);
+		tracer_mark(false);
 	}
 }
 
@@ -139,9 +134,7 @@ static int traced_child(void *arg)
 	struct verdict v = { 0 };
 
 	(void)arg;
-	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
-		give_up("ptrace: wanted to be traced, got %s", strerror(errno));
-	raise(SIGSTOP);
+	tracer_attach();
 	worker_start(&both[1], traced_body, both);
 	worker_start(&both[0], traced_body, both);
 	workers_join(both, 2, &v);
@@ -152,74 +145,31 @@ struct counts {
 	unsigned int switches, calls, swaps;
 };
 
-/* Of each thread, whether it is between two marks. */
-struct tracee {
-	pid_t tid;
-	bool counting;
-};
-
-static void count_call(struct tracee *t, struct counts *c)
+static void count_mark(struct tracee *t, void *arg)
 {
-	struct __ptrace_syscall_info info;
+	struct counts *c = arg;
 
-	if (ptrace(PTRACE_GET_SYSCALL_INFO, t->tid, sizeof(info), &info) <= 0 ||
-	    info.op != PTRACE_SYSCALL_INFO_ENTRY)
-		return;
-
-	if (info.entry.nr == SYS_getppid && info.entry.args[0] == MARK) {
-		t->counting = info.entry.args[1];
-		c->switches += !t->counting;
-	} else if (t->counting) {
-		c->calls++;
-		if (info.entry.nr == SYS_futex &&
-		    (info.entry.args[1] & FUTEX_CMD_MASK) == FUTEX_SWAP)
-			c->swaps++;
-	}
+	c->switches += !t->counting;
 }
 
-static int trace(pid_t child, struct counts *c)
+static void count_call(struct tracee *t, const struct __ptrace_syscall_info *info, void *arg)
 {
-	struct tracee tracees[3] = { 0 };
-	int status, signal;
-	unsigned int i;
-	pid_t tid;
+	struct counts *c = arg;
 
-	if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status) ||
-	    ptrace(PTRACE_SETOPTIONS, child, NULL,
-		   PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_EXITKILL) ||
-	    ptrace(PTRACE_SYSCALL, child, NULL, NULL))
-		give_up("ptrace: wanted to trace a child, got %s", strerror(errno));
-
-	for (;;) {
-		tid = waitpid(-1, &status, __WALL);
-		if (tid < 0)
-			give_up("waitpid: wanted a traced thread, got %s", strerror(errno));
-		if (!WIFSTOPPED(status)) {
-			if (tid == child)
-				return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-			continue;
-		}
-
-		signal = 0;
-		if (WSTOPSIG(status) == (SIGTRAP | 0x80)) {
-			for (i = 0; i < 2 && tracees[i].tid && tracees[i].tid != tid; i++)
-				;
-			tracees[i].tid = tid;
-			count_call(&tracees[i], c);
-		} else if (WSTOPSIG(status) != SIGSTOP && WSTOPSIG(status) != SIGTRAP) {
-			signal = WSTOPSIG(status);
-		}
-		ptrace(PTRACE_SYSCALL, tid, NULL, (void *)(intptr_t)signal);
-	}
+	(void)t;
+	c->calls++;
+	if (info->entry.nr == SYS_futex && (info->entry.args[1] & FUTEX_CMD_MASK) == FUTEX_SWAP)
+		c->swaps++;
 }
 
 static void one_system_call_per_switch(void **state)
 {
 	struct counts c = { 0 };
+	const struct observer observer = { count_mark, count_call, NULL, &c };
 
 	(void)state;
 	watchdog_start("OneSystemCallPerSwitch");
-	assert_int_equal(trace(start_child(traced_child, NULL), &c), 0);
+	assert_int_equal(tracer_run(start_child(traced_child, NULL), &observer), 0);
 	assert_int_equal(c.switches, 2 * TRACED_ROUNDS - 1);
 	assert_int_equal(c.swaps, c.switches);
 	assert_int_equal(c.calls, c.switches);

@@ -15,6 +15,7 @@
  * As `torture` with the library as it is installed, and as `torture_delays` with
  * one that waits in between, at some of its delay points (delay.h).
  */
+#include "files.h"
 #include "torture.h"
 
 #include <switchto/switchto.h>

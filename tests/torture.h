@@ -207,7 +207,4 @@ int meddle_with(pid_t worker);
 /* Forked by the parent, before the worker; 0 if it is not wanted. */
 pid_t children_begin(void);
 
-bool write_file(const char *path, const char *text);
-bool read_file(const char *path, char *text, size_t size);
-
 #endif /* TORTURE_H */

@@ -5,6 +5,7 @@
  * takes up little time also where all is slow. And there are calm times, in which
  * all rest and all threads are equals again: then most switches are hand-offs.
  */
+#include "files.h"
 #include "torture.h"
 
 #include <switchto/switchto.h>
@@ -36,33 +37,6 @@ static void did(enum deed what)
 static bool over(void)
 {
 	return atomic_load(&shared->over);
-}
-
-bool write_file(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-	ssize_t written;
-
-	if (fd < 0)
-		return false;
-	written = write(fd, text, strlen(text));
-	close(fd);
-	return written == (ssize_t)strlen(text);
-}
-
-bool read_file(const char *path, char *text, size_t size)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t length;
-
-	if (fd < 0)
-		return false;
-	length = read(fd, text, size - 1);
-	close(fd);
-	if (length < 0)
-		return false;
-	text[length] = '\0';
-	return true;
 }
 
 /* --- who ------------------------------------------------------------------------ */
