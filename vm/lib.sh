@@ -31,7 +31,7 @@ opt_icount='' opt_accel=auto opt_timeout=0 opt_rw=() opt_append=()
 
 options_help='  --kernel VERSION     kernel version, one of kernel/patches/ (6.12)
   --stock              without the patches
-  --config NAME        bench, debug, rt, up or kcsan:
+  --config NAME        bench, debug, rt, up, kcsan or scx:
                        kernel/config/NAME.config (bench)'
 vm_options_help='  --cpus N             virtual CPUs (2)
   --mem SIZE           memory, as 4G (4G)
@@ -72,8 +72,8 @@ check_options() {
 	[ -f "$top/kernel/patches/$opt_kernel/series" ] ||
 		usage_error "--kernel: wanted one of: $known; found '$opt_kernel'"
 	case $opt_config in
-	bench | debug | rt | up | kcsan) ;;
-	*) usage_error "--config: wanted bench, debug, rt, up or kcsan; found '$opt_config'" ;;
+	bench | debug | rt | up | kcsan | scx) ;;
+	*) usage_error "--config: wanted bench, debug, rt, up, kcsan or scx; found '$opt_config'" ;;
 	esac
 	[[ $opt_cpus =~ ^[1-9][0-9]?$ ]] || usage_error "--cpus: wanted 1 to 64, found '$opt_cpus'"
 	[ "$opt_cpus" -le 64 ] || usage_error "--cpus: wanted 1 to 64, found '$opt_cpus'"
@@ -163,6 +163,7 @@ need_space() { # MEGABYTES WHAT FOR
 
 packages_vm='build-essential flex bison bc libelf-dev libssl-dev xz-utils kmod cpio patch
 	python3 python3-venv udev procps qemu-system-x86'
+packages_scx='pahole clang bpftool'
 packages_lib='cmake pkg-config libcmocka-dev'
 packages_bench='libbenchmark-dev libabsl-dev libboost-context-dev liburing-dev python3-matplotlib'
 packages_test='clang clang-format clang-tidy cppcheck codespell shellcheck pyflakes3 mandoc util-linux
@@ -374,6 +375,8 @@ want_kernel() {
 	lock
 	# shellcheck disable=SC2086
 	want_packages $packages_vm
+	# shellcheck disable=SC2086
+	[ "$opt_config" != scx ] || want_packages $packages_scx
 	want_source
 	tree=$stock
 	[ "$opt_patched" = stock ] || want_patched
