@@ -19,7 +19,8 @@ bool switchto_is_swap;
  * The two operations come together: who forbids one of them is told now, not
  * later.
  *
- * 0, or the first error that was not the one to be expected.
+ * 0, or the first error that was not the one to be expected, or EPERM where there
+ * was none.
  */
 static int probe_swap(void)
 {

@@ -4,8 +4,8 @@
  *
  * The threads are ordinary kernel threads: gdb, perf, TLS and blocking system
  * calls work in them as ever. (ThreadSanitizer needs a library that is built
- * with it, cmake -DSWITCHTO_SANITIZE=thread, to see what a resume orders.) What the library adds is that a
- * program decides itself which of them runs next.
+ * with it, cmake -DSWITCHTO_SANITIZE=thread, to see what a resume orders.) What
+ * the library adds is that a program decides itself which of them runs next.
  *
  * A thread is named by its kernel TID. It leaves the schedule with wait, is
  * made runnable with resume, and with switch does both at once: it resumes
@@ -78,33 +78,37 @@
  * In the child of a fork() there is one thread, no kept resume, and a
  * new TID: take it with switchto_self(). (Should a handler fork and return in
  * the child while its thread waits, the wait ends there with EINTR.) exec()
- * leaves nothing behind. The calls are not cancellation points. They are not to be made in a child of
- * vfork(), which runs on its parent's memory.
+ * leaves nothing behind. The calls are not cancellation points. They are not to
+ * be made in a child of vfork(), which runs on its parent's memory.
  *
  * Signals
  * -------
  * A handler may call switchto_resume(), and may call nothing else of the
  * library. A handler that runs in a thread which waits ends its wait with
  * EINTR, unless it was installed with SA_RESTART: then the wait may go on
- * instead (see futex(2) and signal(7); which of the two depends on the
- * backend, the call, and on whether there is a timeout). Leaving a handler that
- * interrupted a wait with siglongjmp() gives that wait up. Don't leave one so
- * that interrupted a resume or a switch before it slept: whom it had resumed may
- * not have been woken yet. Stopping and continuing the process is not noticed.
+ * instead (see futex(2) and signal(7)). It ends all the same if it has a timeout
+ * or a deadline, and as a rule if it is that of a switch, with the backend swap, to
+ * a thread that waited. Leaving a handler that interrupted a wait with siglongjmp()
+ * gives that wait up. Don't leave one so that interrupted a resume or a switch
+ * before it slept: whom it had resumed may not have been woken yet. Stopping and
+ * continuing the process is not noticed.
  *
  * Backends
  * --------
  * `swap`: FUTEX_SWAP of the patched kernel, one system call per switch; a wait is
  * one without a target, and a resume FUTEX_WAKE_HINT. Both calls tell the kernel
- * the TID, so what they cost does not depend on how many threads are parked.
+ * the TID, so what they cost does not depend on how many threads are parked; but
+ * the kernel walks a chain of those, as with wake-wait, if the target has not
+ * fallen asleep yet, or went back to sleep after a stray wake-up (in FUTEX_WAIT,
+ * where no TID leads to it).
  * `wake-wait`: FUTEX_WAKE, then FUTEX_WAIT, on any Linux from 4.14 on.
  * Meaning and errors are the same, but for what is said of SA_RESTART above.
  * Should FUTEX_SWAP vanish later (a process moved to another kernel, a seccomp
- * filter), every call does wake or wait after the one that failed; should futex(2) be refused altogether, the
- * library says so on standard error and aborts. The choice is made once, at the first call,
- * with a probe that changes nothing. The environment variable
- * SWITCHTO_BACKEND=swap or SWITCHTO_BACKEND=wake-wait forces it (ignored in
- * set-user-ID programs).
+ * filter), each call falls back to FUTEX_WAKE or FUTEX_WAIT. A wait that is
+ * refused these too says so on standard error and aborts; a resume returns 0 all
+ * the same. The choice is made once, at the first call, with a probe that changes
+ * nothing. The environment variable SWITCHTO_BACKEND=swap or
+ * SWITCHTO_BACKEND=wake-wait forces it (ignored in set-user-ID programs).
  *
  * Errors of the choice
  * --------------------
@@ -211,9 +215,9 @@ pid_t switchto_wait_until(const struct timespec *deadline);
  *
  * One futex(2) if @tid waits, FUTEX_WAKE or, with the backend swap,
  * FUTEX_WAKE_HINT, and FUTEX_WAKE after that if it had not fallen asleep yet; no
- * system call otherwise; a few more
- * for a thread that is not known yet (openat, read, close, pidfd_open, fstat,
- * tgkill, mmap, madvise, munmap), and a gettid(2) if the caller is not.
+ * system call otherwise; a few more for a thread that is not known yet (openat,
+ * read, close, pidfd_open, fstat, getpid, tgkill, mmap, madvise, munmap), and a
+ * gettid(2) if the caller is not.
  */
 int switchto_resume(pid_t tid);
 
@@ -240,8 +244,10 @@ int switchto_resume(pid_t tid);
  * resumes the caller.
  *
  * If @tid waits: backend swap, one futex(2) FUTEX_SWAP (kernel/patches/ in the
- * sources, Linux 6.12); backend wake-wait, FUTEX_WAKE and FUTEX_WAIT. If it
- * does not, what switchto_wait() does.
+ * sources, Linux 6.12), and if that ends with EINTR or ETIMEDOUT, or with EAGAIN as
+ * the caller was resumed before it slept, and @tid has not run and taken its resume
+ * by then, FUTEX_WAKE_HINT and FUTEX_WAKE after it; backend wake-wait, FUTEX_WAKE
+ * and FUTEX_WAIT. If it does not, what switchto_wait() does.
  */
 pid_t switchto_switch(pid_t tid);
 
