@@ -11,16 +11,10 @@
 
 #include <switchto/switchto.h>
 
-#include <endian.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 /* In the program run again: the backend is @name, and does its work. */
@@ -194,28 +188,6 @@ static void filter_of_both(void **state)
  * moved to: the choice stands. A supervisor says ENOSYS to the first questions and
  * lets the rest pass to a kernel that may have it.
  */
-static int report_futex_swap(void)
-{
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 0, 5),
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) +
-							   sizeof(uint64_t) +
-							   (__BYTE_ORDER == __BIG_ENDIAN ? 4 : 0)),
-		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, (uint32_t)FUTEX_CMD_MASK),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FUTEX_SWAP, 1, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FUTEX_WAKE_HINT, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog filter = { sizeof(code) / sizeof(code[0]), code };
-
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-		return -1;
-	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER,
-			    &filter);
-}
-
 struct gaining {
 	struct worker user;
 	_Atomic int listener;
@@ -227,7 +199,7 @@ static void uses_before_and_after(struct worker *w)
 {
 	struct gaining *g = w->arg;
 
-	atomic_store(&g->listener, report_futex_swap());
+	atomic_store(&g->listener, supervise_swap());
 	CHECK(&w->v, switchto_backend() && strcmp(switchto_backend(), "wake-wait") == 0);
 	atomic_store(&g->chosen, true);
 	/* And now it is there: nobody asks for it. */
@@ -241,26 +213,14 @@ static void answers_the_filter(struct worker *w)
 {
 	struct gaining *g = w->arg;
 	struct seccomp_notif call;
-	struct seccomp_notif_resp response;
 
 	AWAIT(atomic_load(&g->listener) != -2);
 	while (!atomic_load(&g->over)) {
-		struct pollfd question = { .fd = g->listener, .events = POLLIN };
-
-		if (poll(&question, 1, 10) != 1 || !(question.revents & POLLIN))
-			continue;
-		memset(&call, 0, sizeof(call));
-		/* ENOENT: who asked is gone. */
-		if (ioctl(g->listener, SECCOMP_IOCTL_NOTIF_RECV, &call))
+		if (!next_call(g->listener, &call))
 			continue;
 		atomic_fetch_add(&g->asked, 1);
-		memset(&response, 0, sizeof(response));
-		response.id = call.id;
-		if (atomic_load(&g->chosen))
-			response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-		else
-			response.error = -ENOSYS;
-		CHECK_EQ(&w->v, ioctl(g->listener, SECCOMP_IOCTL_NOTIF_SEND, &response), 0);
+		CHECK(&w->v, atomic_load(&g->chosen) ? allow_call(g->listener, &call) :
+						       answer_call(g->listener, &call, -ENOSYS));
 	}
 }
 

@@ -4,6 +4,7 @@
 
 #include <linux/seccomp.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* SECCOMP_RET_* with what it carries. 0: no filter. ANSWER(0) is success without effect. */
@@ -20,5 +21,21 @@ void filter_swap(uint32_t answer);
 
 /* The same for a whole system call. */
 void filter_call(long nr, uint32_t answer);
+
+/* The other way: @answer to every system call but these @n. */
+void filter_all_but(const long *nrs, unsigned int n, uint32_t answer);
+
+/*
+ * From now on FUTEX_SWAP and FUTEX_WAKE_HINT of the calling thread, and of threads
+ * that it starts, wait for a supervisor's answer. Where that hears of them, or -1.
+ */
+int supervise_swap(void);
+
+/* false if there is none for a while. */
+bool next_call(int listener, struct seccomp_notif *call);
+
+/* 0 or minus an error number, without doing it; or whatever the kernel says. */
+bool answer_call(int listener, const struct seccomp_notif *call, int answer);
+bool allow_call(int listener, const struct seccomp_notif *call);
 
 #endif /* SECCOMP_H */

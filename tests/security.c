@@ -6,6 +6,7 @@
  * own threads, for reading, and has closed it when it returns; its memory is bounded.
  */
 #include "pair.h"
+#include "seccomp.h"
 #include "tracer.h"
 
 #include <switchto/switchto.h>
@@ -224,13 +225,29 @@ static void check_open(struct verdict *v, pid_t tid, const struct __ptrace_sysca
 		if (memchr(&word, '\0', sizeof(word)))
 			break;
 	}
-	/* Nothing comes after it: the scan stops at two of three. */
+	/* Nothing comes after it: of two conversions one is made. */
 	if (sscanf(path, "/proc/self/task/%d/stat%1s", &of, after) != 1 ||
 	    strcmp(strrchr(path, '/'), "/stat") != 0) {
 		print_error("opens '%s'\n", path);
 		CHECK(v, !"a file of /proc/self/task");
 	}
 	CHECK_EQ(v, (int)info->entry.args[2], O_RDONLY | O_CLOEXEC);
+}
+
+static void check_futex(struct verdict *v, unsigned long op)
+{
+	switch (op & (unsigned long)FUTEX_CMD_MASK) {
+	case FUTEX_WAIT:
+	case FUTEX_WAKE:
+	case FUTEX_WAIT_BITSET:
+	case FUTEX_SWAP:
+	case FUTEX_WAKE_HINT:
+		break;
+	default:
+		print_error("calls futex operation %#lx\n", op);
+		CHECK(v, !"a futex operation on the list");
+	}
+	CHECK_EQ(v, (long)(op & ~(unsigned long)FUTEX_CMD_MASK), FUTEX_PRIVATE_FLAG);
 }
 
 /* What a marked call has opened is closed again. */
@@ -254,6 +271,9 @@ static void check_call(struct tracee *t, const struct __ptrace_syscall_info *inf
 	}
 	allowed[i].calls++;
 	switch (info->entry.nr) {
+	case SYS_futex:
+		check_futex(v, (unsigned long)info->entry.args[1]);
+		break;
 	case SYS_openat:
 		check_open(v, t->tid, info);
 		break;
@@ -298,6 +318,85 @@ static void system_calls_on_the_list(void **state)
 	/* Was anything looked at? futex, openat. */
 	assert_true(allowed[0].calls > 0);
 	assert_true(allowed[5].calls > 0);
+	watchdog_stop();
+}
+
+/*
+ * And these are enough: a thread that may make no others, from the first call of the
+ * library in its process on, while the process is stopped and continued.
+ */
+static atomic_bool is_done;
+
+static void makes_listed_calls(struct worker *w)
+{
+	const struct timespec time = to_timespec(NSEC_PER_SEC / 2);
+	long nrs[sizeof(allowed) / sizeof(allowed[0])];
+	unsigned int n = 0;
+
+	for (; n < sizeof(nrs) / sizeof(nrs[0]); n++)
+		nrs[n] = allowed[n].nr;
+	filter_all_but(nrs, n, SECCOMP_RET_KILL_PROCESS);
+	CHECK(&w->v, switchto_backend() != NULL);
+	CHECK_ERR(&w->v, switchto_resume(4194303), ESRCH);
+	CHECK_ERR(&w->v, switchto_wait(&time), ETIMEDOUT);
+	CHECK_EQ(&w->v, switchto_resume(w->starter), 0);
+	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
+	CHECK_EQ(&w->v, switchto_switch(w->starter), w->starter);
+	CHECK_ERR(&w->v, switchto_switch_timed(w->starter, &time), ETIMEDOUT);
+	atomic_store(&is_done, true);
+	/* To end takes calls of the C library. */
+	for (;;)
+		switchto_wait(NULL);
+}
+
+static int has_a_thread_of_few_calls(void *arg)
+{
+	const struct timespec pause = to_timespec(NSEC_PER_SEC / 5);
+	struct verdict v = { 0 };
+	struct worker w = { 0 };
+	int status;
+
+	(void)arg;
+	worker_start(&w, makes_listed_calls, NULL);
+	CHECK_EQ(&v, switchto_wait(NULL), w.tid);
+	nanosleep(&pause, NULL);
+	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	CHECK_EQ(&v, switchto_wait(NULL), w.tid);
+	nanosleep(&pause, NULL);
+	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	CHECK_EQ(&v, switchto_wait(NULL), w.tid);
+	AWAIT(atomic_load(&is_done));
+	status = verdict_status(&v) | verdict_status(&w.v);
+	fflush(NULL);
+	_exit(status);
+}
+
+static void listed_system_calls_suffice(void **state)
+{
+	const struct timespec pause = to_timespec(NSEC_PER_SEC / 50);
+	int status, stops = 0;
+	pid_t child;
+
+	(void)state;
+#if defined(UNDER_TSAN) || defined(UNDER_ASAN)
+	print_message("a sanitizer makes system calls of its own\n");
+	skip();
+#endif
+	watchdog_start("listed_system_calls_suffice");
+	child = start_child(has_a_thread_of_few_calls, NULL);
+	for (;;) {
+		nanosleep(&pause, NULL);
+		kill(child, SIGSTOP);
+		if (waitpid(child, &status, WUNTRACED) != child)
+			give_up("waitpid: wanted a child, got %s", strerror(errno));
+		if (!WIFSTOPPED(status))
+			break;
+		stops++;
+		kill(child, SIGCONT);
+	}
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	assert_true(stops > 5);
 	watchdog_stop();
 }
 
@@ -392,6 +491,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest cases[] = {
 		cmocka_unit_test(set_user_id_program),
 		cmocka_unit_test(system_calls_on_the_list),
+		cmocka_unit_test(listed_system_calls_suffice),
 		cmocka_unit_test(no_memory_for_unknown_tids),
 		cmocka_unit_test(memory_of_ended_threads_is_used_again),
 	};

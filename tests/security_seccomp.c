@@ -7,7 +7,8 @@
  * library finds another way, or says EPERM at once, or the process is ended.
  *
  * Arguments: "probe", the filter is there from the start, on any kernel; "later",
- * it comes when the backend swap is in use, on the patched kernel.
+ * it comes when the backend swap is in use, on the patched kernel; "raced", it
+ * makes an answer up then, while another thread resumes the caller, on any kernel.
  */
 #include "pair.h"
 #include "seccomp.h"
@@ -347,6 +348,128 @@ static void later_ends_the_process(void **state)
 	comes_later(SECCOMP_RET_TRAP, 0, ENDED_BY_FILTER);
 }
 
+/* --- and answers while another thread resumes the caller ---------------------- */
+
+/* A target that has not returned by then sleeps on. */
+#define LOST_AFTER_NS (10 * NSEC_PER_SEC)
+
+struct raced {
+	pid_t (*call)(pid_t target);
+	int error;
+	struct worker caller;
+	struct sink target;
+	_Atomic int listener;
+	atomic_bool chosen, over;
+};
+
+static pid_t switch_for_an_hour(pid_t target)
+{
+	const struct timespec hour = { 3600, 0 };
+
+	return switchto_switch_timed(target, &hour);
+}
+
+static void switches_once(struct worker *w)
+{
+	struct raced *r = w->arg;
+
+	atomic_store(&r->listener, supervise_swap());
+	CHECK(&w->v, switchto_backend() && strcmp(switchto_backend(), "swap") == 0);
+	atomic_store(&r->chosen, true);
+	await_release(w);
+	CHECK_EQ(&w->v, r->call(r->target.w.tid), w->starter);
+	atomic_store(&r->over, true);
+}
+
+static bool is_swap(const struct seccomp_notif *call)
+{
+	return ((uint32_t)call->data.args[1] & (uint32_t)FUTEX_CMD_MASK) == FUTEX_SWAP;
+}
+
+/* What the patched kernel says to the four questions of the probe. */
+static int answer_to_probe(const struct seccomp_notif *call)
+{
+	bool is_hint = call->data.args[5] == 1;
+
+	if (!is_hint)
+		return -EINVAL;
+	return is_swap(call) ? -EAGAIN : 0;
+}
+
+/*
+ * The caller's first swap is answered with r->error and not done, when the caller has
+ * been resumed. All others are the kernel's, ENOSYS on a stock one.
+ */
+static void supervises(struct verdict *v, struct raced *r)
+{
+	int listener = atomic_load(&r->listener);
+	unsigned int swaps = 0;
+	struct seccomp_notif call;
+
+	while (!atomic_load(&r->over)) {
+		if (!next_call(listener, &call))
+			continue;
+		if (is_swap(&call) && swaps++ == 0) {
+			CHECK_EQ(v, switchto_resume(r->caller.tid), 0);
+			CHECK(v, answer_call(listener, &call, -r->error));
+		} else {
+			CHECK(v, allow_call(listener, &call));
+		}
+	}
+	CHECK_EQ(v, swaps, 1);
+}
+
+static int resumed_before_the_answer(void *arg)
+{
+	struct raced *r = arg;
+	struct verdict v = { 0 };
+	struct seccomp_notif call;
+	unsigned int returns;
+	long long since;
+
+	unsetenv("SWITCHTO_BACKEND");
+	worker_start(&r->caller, switches_once, r);
+	AWAIT(atomic_load(&r->listener) != -2);
+	if (atomic_load(&r->listener) < 0)
+		give_up("seccomp: wanted a filter with a supervisor, got none");
+	while (!atomic_load(&r->chosen))
+		if (next_call(r->listener, &call))
+			CHECK(&v, answer_call(r->listener, &call, answer_to_probe(&call)));
+	sink_start(&r->target);
+
+	worker_release(&r->caller);
+	supervises(&v, r);
+	workers_join(&r->caller, 1, &v);
+	since = now_ns();
+	AWAIT(atomic_load(&r->target.returns) || now_ns() - since > LOST_AFTER_NS);
+	CHECK_EQ(&v, atomic_load(&r->target.returns), 1);
+	if (verdict_status(&v))
+		return EXIT_FAILURE;
+	CHECK_EQ(&v, atomic_load(&r->target.last), r->caller.tid);
+	sink_stop(&r->target, &v, &returns);
+	CHECK_EQ(&v, returns, 1);
+	return verdict_status(&v);
+}
+
+static void raced_switch_made_up(void **state)
+{
+	static pid_t (*const calls[])(pid_t target) = { switchto_switch, switch_for_an_hour };
+	static const int errors[] = { EAGAIN, EINTR, ETIMEDOUT };
+
+	(void)state;
+	for (unsigned int i = 0; i < 6; i++) {
+		struct raced r = { .call = calls[i / 3], .error = errors[i % 3], .listener = -2 };
+		int status;
+
+		watchdog_start("raced");
+		status = run_child(resumed_before_the_answer, &r);
+		watchdog_stop();
+		if (status)
+			fail_msg("%s, FUTEX_SWAP answers error %d: wanted status 0, found %d",
+				 i / 3 ? "with a time" : "without a time", r.error, status);
+	}
+}
+
 /* In the program run again. */
 static int in_surroundings(const char *expected)
 {
@@ -377,13 +500,17 @@ int main(int argc, char **argv)
 		cmocka_unit_test(later_both_made_up),
 		cmocka_unit_test(later_ends_the_process),
 	};
+	const struct CMUnitTest raced[] = {
+		cmocka_unit_test(raced_switch_made_up),
+	};
 	int failed;
 
 	if (argc != 2) {
-		fprintf(stderr, "usage: security_seccomp probe|later\n");
+		fprintf(stderr, "usage: security_seccomp probe|later|raced\n");
 		return EXIT_FAILURE;
 	}
-	if (strcmp(argv[1], "probe") != 0 && strcmp(argv[1], "later") != 0)
+	if (strcmp(argv[1], "probe") != 0 && strcmp(argv[1], "later") != 0 &&
+	    strcmp(argv[1], "raced") != 0)
 		return in_surroundings(argv[1]);
 
 	has_swap = kernel_has_swap();
@@ -396,6 +523,8 @@ int main(int argc, char **argv)
 		}
 		unsetenv("SWITCHTO_BACKEND");
 		failed = cmocka_run_group_tests_name("a filter comes later", later, NULL, NULL);
+	} else if (strcmp(argv[1], "raced") == 0) {
+		failed = cmocka_run_group_tests_name("a filter and a resume", raced, NULL, NULL);
 	} else {
 		failed = cmocka_run_group_tests_name("a filter at the probe", probe, NULL, NULL);
 	}

@@ -1095,14 +1095,10 @@ int main(void)
 		CASE("CpusetExcludesThisCpu", cpuset_excludes_this_cpu),
 		CASE("CpusetChangesWhileParked", cpuset_changes_while_parked),
 	};
-	const char *forced = getenv("SWITCHTO_BACKEND");
 	int cpu[2], failed;
 
-	if (forced && strcmp(forced, "swap") == 0 && !kernel_has_swap()) {
-		fprintf(stderr, "special: skipped: backend swap needs the patched kernel, this one "
-				"has no FUTEX_SWAP (vm/test runs it there)\n");
+	if (wants_absent_swap("special"))
 		return SKIPPED;
-	}
 	have_groups = make_home();
 	no_groups_error = errno;
 	have_freezer = make_freezer();

@@ -46,18 +46,14 @@ int main(int argc, char **argv)
 	const struct CMUnitTest backend[] = {
 		CASE("BackendIsTheRightOne", backend_is_the_right_one),
 	};
-	const char *forced = getenv("SWITCHTO_BACKEND");
 
 	if (argc == 2 && strcmp(argv[1], "after-exec") == 0)
 		return life_after_exec();
 	if (argc == 2 && strcmp(argv[1], "first-calls") == 0)
 		return life_first_calls();
 
-	if (forced && strcmp(forced, "swap") == 0 && !kernel_has_swap()) {
-		fprintf(stderr, "suite: skipped: backend swap needs the patched kernel, "
-				"this one has no FUTEX_SWAP (vm/test runs it there)\n");
+	if (wants_absent_swap("suite"))
 		return SKIPPED;
-	}
 
 	return RUN_CASES("backend", backend) + suite_handoff() + suite_resume() + suite_time() +
 			       suite_signal() + suite_life() ?

@@ -184,5 +184,10 @@ _Noreturn void give_up(const char *format, ...) __attribute__((format(printf, 1,
 
 /* By this file's own system call, not by the library. */
 bool kernel_has_swap(void);
+/*
+ * Whether SWITCHTO_BACKEND asks for what this kernel doesn't have; says so, as
+ * @program. Then there is nothing to test: SKIPPED.
+ */
+bool wants_absent_swap(const char *program);
 
 #endif /* SUPPORT_H */

@@ -323,6 +323,8 @@ int main(void)
 	};
 	int error;
 
+	if (wants_absent_swap("tid_reuse"))
+		return SKIPPED;
 	watchdog_start("tid_reuse");
 	error = possible();
 	if (error) {

@@ -127,7 +127,10 @@ static void time_left(const struct timespec *deadline, struct timespec *left)
 		*left = (struct timespec){ 0 };
 }
 
-/* Whether FUTEX_SWAP that returned @error has woken the target and waited, if need be. */
+/*
+ * Whether @error is one of the answers that the kernel gives to FUTEX_SWAP after it
+ * has woken the target. Whether it has is not said by that, see wake_if_resumed().
+ */
 static inline bool swap_woke(int error)
 {
 	switch (error) {
@@ -179,10 +182,10 @@ static inline int park(struct thread *me, uint32_t waiting, const struct timespe
  *	ETIMEDOUT	} give up, unless a resume came in that instant: then
  *	EINTR		} return it, not the error
  *
- * Or the answer is a seccomp filter's, which came after the backend was chosen,
- * and there was no sleep. So the next one is in FUTEX_WAIT, which no hint finds
- * but every wake-up: a filter that makes FUTEX_SWAP's answers up must not have
- * this go round and round.
+ * Or the answer is a seccomp filter's, which came after the backend was chosen
+ * (ETIMEDOUT without a deadline is no other's), and there was no sleep. So the
+ * next one is in FUTEX_WAIT, which no hint finds but every wake-up: a filter that
+ * makes FUTEX_SWAP's answers up must not have this go round and round.
  */
 static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct timespec *deadline,
 			 int error)
@@ -233,9 +236,15 @@ static inline pid_t wait_until(const struct timespec *deadline)
 }
 
 /*
- * After a swap that has woken @target, by its answer, while nobody has resumed the
- * caller. If @target has not taken its resume it may be asleep still, for the
- * answer was a seccomp filter's: to wake it once more costs little here.
+ * After a swap that has woken @target, by its answer. If @target has not taken its
+ * resume it may be asleep still, for the answer was a seccomp filter's. Or it just
+ * has not run yet, as when a short time is over, a signal came, or a resume of the
+ * caller before it slept: then there are two calls more, FUTEX_WAKE_HINT, which
+ * finds nobody, and FUTEX_WAKE.
+ *
+ * For every error, even if somebody has resumed the caller: that was not what ended
+ * its sleep, and there may have been none. Of the answer 0 with a resume of the
+ * caller there is no telling: that is what a switch is, as a rule. So it is believed.
  */
 static inline void wake_if_resumed(struct thread *target, pid_t tid)
 {
@@ -257,7 +266,7 @@ static inline int wake_and_wait(struct thread *target, pid_t tid, struct thread 
 		error = futex_swap(&me->word, waiting, deadline ? &left : NULL, &target->word,
 				   (uint32_t)tid);
 		if (likely(swap_woke(error))) {
-			if (unlikely(state_of(me) != RESUMED))
+			if (unlikely(error || state_of(me) != RESUMED))
 				wake_if_resumed(target, tid);
 			return error;
 		}
@@ -417,7 +426,7 @@ static __attribute__((noinline, cold)) pid_t switch_sleep_again(struct thread *m
 	if (!swap_woke(error)) {
 		thread_wake(target, tid);
 		error = park(me, waiting, NULL);
-	} else if (state_of(me) != RESUMED) {
+	} else if (error || state_of(me) != RESUMED) {
 		wake_if_resumed(target, tid);
 	}
 	return sleep_again(me, waiting, NULL, error);
@@ -462,7 +471,7 @@ pid_t switchto_switch(pid_t tid)
 	error = futex_swap(&me->word, waiting, NULL, &target->word, (uint32_t)tid);
 	/*
 	 * So that the compiler computes RUNNING from it anew instead of saving
-	 * two registers to keep both: 5 of 1090 insn.
+	 * two registers to keep both: 5 insn.
 	 */
 	__asm__("" : "+r"(waiting));
 	if (unlikely(error) || unlikely(state_of(me) != RESUMED))

@@ -14,7 +14,11 @@
  *	FIRST=n		calls of thread 1, if not as many
  *	SELF		a thread may resume and switch to itself as well
  *	BACKEND_SWAP	the backend swap; without: wake-wait
- *	VANISH		FUTEX_SWAP may cease to be there at any time
+ *	VANISH		FUTEX_SWAP and FUTEX_WAKE_HINT may cease to be there at
+ *			any time
+ *	LIES		a seccomp filter that came after the backend was chosen:
+ *			FUTEX_SWAP may answer 0, EAGAIN, EINTR or ETIMEDOUT and
+ *			FUTEX_WAKE_HINT may answer 0, without having done it
  *	TIMEOUTS	a wait, or that of a switch, may have a timeout
  *	SIGNALS=n	n signals to thread 1 (the others do no less than it, so
  *			that is as good as any). The handler may resume a
@@ -101,6 +105,25 @@ bit vanished;
 #define VANISHED false
 #endif
 
+/* May FUTEX_WAKE_HINT answer something else than 1? */
+#ifndef LIES
+#define HINT_WAKES_NONE (VANISHED || !queued[tid])
+#else
+#define HINT_WAKES_NONE true
+#endif
+
+#ifdef LIES
+/*
+ * Who gave the thread, when it was WAITING, the resume that it has, and so owes it
+ * a wake-up. No step looks at it. EXCUSED: that wake-up need not come, see excuse().
+ */
+#define EXCUSED 4
+byte owes[4];
+#define STAYS_ASLEEP (owes[me] == EXCUSED)
+#else
+#define STAYS_ASLEEP false
+#endif
+
 #ifdef SIGNALS
 byte signals = SIGNALS;
 byte interrupted;	/* the thread in which a handler runs, or 0 */
@@ -154,15 +177,28 @@ bit no_identity = 1;
 #define RESUME 2
 #define SWITCH 3
 
+/* Of a swap with a target only. Of any other sleep it is as good as 0, and is that here. */
 #define EAGAIN 1
 #define EINTR 2
 #define ETIMEDOUT 3
+/* A sleep may end with one of the last two. */
+#if defined(TIMEOUTS) || defined(SIGNALS) || defined(LIES)
+#define MAY_FAIL
+#endif
 
 /* Where thread_wake() returns to. */
 #define TO_CALLER 0
 #define TO_PARK 1
 #define TO_TAKE 2
 #define TO_BEGIN_WAIT 3
+#define TO_SLEEP_AGAIN 4
+
+/* switch_sleep_again(), wake_and_wait(): does the answer to a swap lead to wake_if_resumed()? */
+#ifdef MUTATION_LIE_ERROR
+#define LOOK_AFTER_TARGET (tid != 0 && STATE(word[me]) != RESUMED)
+#else
+#define LOOK_AFTER_TARGET (tid != 0 && (error != 0 || STATE(word[me]) != RESUMED))
+#endif
 
 /* What an exchange that compares needs to find. */
 #ifdef MUTATION_GIVE_SPLIT
@@ -190,6 +226,9 @@ bit no_identity = 1;
 /* A resume by @by takes the place of what is in the word of @to. */
 inline set_resumed(to, by, was)
 {
+#ifdef LIES
+	owes[to] = (STATE(was) == WAITING -> (by) : owes[to]);
+#endif
 	word[to] = RESUMED | GENERATION(was) | (by);
 	given[to] = 1;
 	giver[to] = by
@@ -227,6 +266,38 @@ inline enqueue()
 	queued[me] = 1
 }
 
+#ifdef LIES
+/* A seccomp filter's answer in the place of FUTEX_SWAP's: nothing has been done. */
+inline make_up()
+{
+	if
+	:: lied = 1
+	/* EAGAIN, or ETIMEDOUT without a timeout: sleep_again() goes on to FUTEX_WAIT. */
+	:: error = (tid != 0 -> EAGAIN : 0)
+	:: error = EINTR
+#ifdef TIMEOUTS
+	:: timed -> error = ETIMEDOUT
+#endif
+	fi
+}
+
+/*
+ * Not promised: the wake-up of a target that sleeps, if the answer was 0 and the
+ * caller then finds a resume in its own word. That is what a switch looks like.
+ */
+inline excuse()
+{
+	if
+#ifndef MUTATION_LIE_0
+	:: lied && tid != 0 && STATE(word[me]) == RESUMED && queued[tid] && owes[tid] == me ->
+		owes[tid] = EXCUSED
+#endif
+	:: else
+	fi;
+	lied = 0
+}
+#endif
+
 inline forget_call()
 {
 	op = 0;
@@ -237,6 +308,9 @@ inline forget_call()
 	error = 0;
 #ifdef TIMEOUTS
 	timed = 0;
+#endif
+#ifdef LIES
+	lied = 0;
 #endif
 #ifdef LIFE
 	meant = 0;
@@ -372,7 +446,9 @@ inline begin_wait()
 #if defined(MUTATION_WAIT_BEFORE_WAKE)
 	:: wake -> goto park
 #elif defined(BACKEND_SWAP)
-	:: wake -> goto futex_swap
+	:: wake ->
+		wake = 0;
+		goto futex_swap
 #else
 	:: wake ->
 		wake = 0;
@@ -383,6 +459,44 @@ inline begin_wait()
 		tid = 0;
 		goto park
 	fi
+}
+
+/* thread_wake(), to its end: back to where it was called */
+inline after_thread_wake()
+{
+	if
+#ifndef ENDLESS
+	:: after == TO_CALLER ->
+		forget_call();
+		goto idle
+#endif
+	:: after == TO_PARK ->
+		after = TO_CALLER;
+		goto park
+	:: after == TO_TAKE ->
+		after = TO_CALLER;
+		goto take
+#ifdef LIFE
+	:: after == TO_BEGIN_WAIT ->
+		after = TO_CALLER;
+		goto begin_wait_of_switch
+#endif
+#ifdef BACKEND_SWAP
+	:: after == TO_SLEEP_AGAIN ->
+		after = TO_CALLER;
+		goto sleep_again
+#endif
+	fi
+}
+
+/* Off the queue. Runnable as well, but for LATE_WAKE. */
+inline thread_woke()
+{
+#ifdef LATE_WAKE
+	goto wake_up_q
+#else
+	after_thread_wake()
+#endif
 }
 
 #ifndef ENDLESS
@@ -413,6 +527,9 @@ active [3] proctype Thread()
 #endif
 #ifdef LATE_WAKE
 	byte woken;	/* taken off the queue and not made runnable yet */
+#endif
+#ifdef LIES
+	bit lied;	/* The answer to a swap was 0, and nothing had been done. */
 #endif
 #ifdef LIFE
 	byte my_running = RUNNING;
@@ -565,43 +682,50 @@ begin_wait_of_switch:
 	fi;
 
 thread_wake:
-	/* futex_wake() or futex_wake_hint(): only the owner ever waits on a word. */
+#ifdef BACKEND_SWAP
+	/* futex_wake_hint(): only the owner ever waits on a word. */
+	if
+	:: atomic {
+		GO && !VANISHED && queued[tid] ->
+		/* The answer 1 */
+		take_off(tid);
+		tid = 0;
+		thread_woke()
+	}
+	/* Another */
+	:: atomic {
+		GO && HINT_WAKES_NONE ->
+#ifdef MUTATION_WAKE_ONCE
+		tid = 0;
+		thread_woke()
+#else
+		goto futex_wake
+#endif
+	}
+	fi;
+
+futex_wake:
+#endif
+	/* futex_wake() */
 	if
 	:: atomic {
 		GO ->
 		take_off(tid);
 		tid = 0;
-#ifdef LATE_WAKE
-		goto wake_up_q
+		thread_woke()
 	}
 	fi;
 
+#ifdef LATE_WAKE
 wake_up_q:
 	if
 	:: atomic {
 		asleep[woken] = 0;
 		woken = 0;
-#endif
-		if
-#ifndef ENDLESS
-		:: after == TO_CALLER ->
-			forget_call();
-			goto idle
-#endif
-		:: after == TO_PARK ->
-			after = TO_CALLER;
-			goto park
-		:: after == TO_TAKE ->
-			after = TO_CALLER;
-			goto take
-#ifdef LIFE
-		:: after == TO_BEGIN_WAIT ->
-			after = TO_CALLER;
-			goto begin_wait_of_switch
-#endif
-		fi
+		after_thread_wake()
 	}
 	fi;
+#endif
 
 #ifdef BACKEND_SWAP
 futex_swap:
@@ -611,7 +735,6 @@ futex_swap:
 		GO && !VANISHED && word[me] == waiting && queued[tid] ->
 		take_off(tid);
 		enqueue();
-		tid = 0;
 #ifdef LATE_WAKE
 		goto schedule_handoff
 #else
@@ -621,17 +744,9 @@ futex_swap:
 	/* futex_swap_plain(): the wake half, futex_swap_wake() */
 	:: atomic {
 		GO && !VANISHED ->
-#ifdef MUTATION_SWAP_EAGAIN_NO_WAKE
-		if
-		:: word[me] != waiting ->
-			wake = 0;
-			tid = 0;
-			goto sleep_again
-		:: else
-		fi;
-#endif
+#ifndef MUTATION_SWAP_NO_WAKE
 		take_off(tid);
-		tid = 0;
+#endif
 #ifdef SIGNALS
 		in_kernel = (me == 1 -> 1 : in_kernel);
 #endif
@@ -641,14 +756,20 @@ futex_swap:
 	/* switch_sleep_again(), wake_and_wait(): ENOSYS, swap_woke() is false */
 	:: atomic {
 		GO && vanished ->
-		wake = 0;
 #ifdef MUTATION_SWAP_WOKE
-		tid = 0;
-		goto park
+		goto sleep_again
 #else
 		after = TO_PARK;
 		goto thread_wake
 #endif
+	}
+#endif
+#ifdef LIES
+	/* The same with an answer for which swap_woke() is true */
+	:: atomic {
+		GO ->
+		make_up();
+		goto sleep_again
 	}
 #endif
 	fi;
@@ -671,7 +792,7 @@ futex_swap_wait:
 	:: atomic {
 		asleep[woken] = 0;
 		woken = 0;
-		goto park
+		goto futex_wait
 	}
 	fi;
 #else
@@ -686,8 +807,7 @@ futex_swap_wait:
 			enqueue();
 			goto sleep
 		:: else ->
-			/* EAGAIN */
-			wake = 0;
+			error = EAGAIN;
 			goto sleep_again
 		fi
 	}
@@ -696,7 +816,23 @@ futex_swap_wait:
 #endif
 
 park:
-	/* futex_wait(), or futex_swap() without a target: one look, one lock */
+	/* FUTEX_SWAP without a target, or FUTEX_WAIT: the same, but for made-up answers */
+#ifdef LIES
+	if
+	:: atomic {
+		GO ->
+		make_up();
+		goto sleep_again
+	}
+	:: atomic {
+		GO ->
+		goto futex_wait
+	}
+	fi;
+#endif
+
+futex_wait:
+	/* One look, one lock */
 	if
 	:: atomic {
 		GO ->
@@ -723,7 +859,10 @@ kernel_enqueues:
 			goto sleep
 #ifndef MUTATION_KERNEL_WAIT_SPLIT
 		:: else ->
-			/* EAGAIN */
+			/* EAGAIN. From futex_swap_wait there is a target. */
+#if defined(BACKEND_SWAP) && defined(LATE_WAKE)
+			error = (tid != 0 -> EAGAIN : 0);
+#endif
 			goto sleep_again
 #endif
 		fi
@@ -749,7 +888,6 @@ sleep:
 	/* futex_unqueue(): not queued any more, woken */
 	:: atomic {
 		GO && !queued[me] && !(me == 1 && woken_by_signal) ->
-		wake = 0;
 		goto sleep_again
 	}
 	/* It was, and a handler has run. */
@@ -757,14 +895,13 @@ sleep:
 		GO && me == 1 && woken_by_signal ->
 		woken_by_signal = 0;
 		if
-		:: wake = 0;
-			error = EINTR;
+		:: error = EINTR;
 			goto sleep_again
 		/* SA_RESTART, but not of a swap with a target nor with a timeout */
 #ifdef TIMEOUTS
-		:: !wake && !timed -> goto park
+		:: tid == 0 && !timed -> goto park
 #else
-		:: !wake -> goto park
+		:: tid == 0 -> goto park
 #endif
 		/* siglongjmp() */
 		:: forget_call();
@@ -774,7 +911,6 @@ sleep:
 #else
 	:: atomic {
 		!queued[me] ->
-		wake = 0;
 		goto sleep_again
 	}
 #endif
@@ -783,14 +919,13 @@ sleep:
 	:: atomic {
 		GO && timed && queued[me] ->
 		queued[me] = 0;
-		wake = 0;
 		error = ETIMEDOUT;
 		goto sleep_again
 	}
 #endif
 #ifndef ENDLESS
 	:: atomic {
-		quiet && !given[me] ->
+		quiet && (!given[me] || STAYS_ASLEEP) ->
 		goto done
 	}
 #endif
@@ -801,7 +936,6 @@ futex_unqueue:
 	if
 	:: atomic {
 		asleep[me] = 0;
-		wake = 0;
 		if
 		:: !queued[me] ->
 			error = 0;
@@ -814,7 +948,7 @@ futex_unqueue:
 		:: error == ETIMEDOUT -> goto sleep_again
 #endif
 		/* Woken for no reason: the look at the word again */
-		:: error == 0 -> goto park
+		:: error == 0 -> goto futex_wait
 		fi
 	}
 	fi;
@@ -822,8 +956,14 @@ futex_unqueue:
 
 sleep_again:
 	/*
-	 * state_of(). The callers have looked once before. That makes no
-	 * difference: RESUMED stays what it is until this thread takes it.
+	 * state_of(me), after any sleep. The callers have looked before. One look is
+	 * as good as several in a row, for RESUMED stays what it is until this thread
+	 * takes it. After a swap with a target (tid) they are not in a row: if the
+	 * first, in wake_and_wait() or switch_sleep_again(), finds no resume, or the
+	 * answer was an error, there is wake_if_resumed(), and then the others, which
+	 * are this one without tid.
+	 *
+	 * What sleeps again does so in FUTEX_WAIT.
 	 */
 	if
 #ifdef MUTATION_WAIT_BEFORE_WAKE
@@ -844,26 +984,58 @@ sleep_again:
 		/* That is of a child that a handler forked. */
 		assert(STATE(word[me]) != UNKNOWN);
 #endif
+#ifdef LIES
+		excuse();
+#endif
 		if
 #ifdef MUTATION_WOKEN_IS_RESUMED
 		:: error == 0 -> goto take
 #elif defined(MUTATION_SLEEP_AGAIN_BLIND)
-		:: error == 0 -> goto park
+		:: error == 0 -> goto futex_wait
 #endif
 #ifndef MUTATION_SLEEP_AGAIN_BLIND
-		:: STATE(word[me]) == RESUMED ->
+		:: STATE(word[me]) == RESUMED && !LOOK_AFTER_TARGET ->
 			error = 0;
+			tid = 0;
 			goto take
 #endif
-		:: STATE(word[me]) != RESUMED && error == 0 -> goto park
-#if defined(TIMEOUTS) || defined(SIGNALS)
-		:: STATE(word[me]) != RESUMED && error != 0 -> goto give_up
+#ifdef BACKEND_SWAP
+		:: LOOK_AFTER_TARGET ->
+			error = (error == EAGAIN -> 0 : error);
+			goto wake_if_resumed
+#endif
+		:: STATE(word[me]) != RESUMED && tid == 0 && error == 0 -> goto futex_wait
+#ifdef MAY_FAIL
+		:: STATE(word[me]) != RESUMED && tid == 0 && error != 0 -> goto give_up
 #endif
 		fi
 	}
 	fi;
 
-#if defined(TIMEOUTS) || defined(SIGNALS)
+#ifdef BACKEND_SWAP
+wake_if_resumed:
+	/* state_of(target), whoever has that TID by now */
+	if
+	:: atomic {
+		GO ->
+#ifdef MUTATION_NO_WAKE_IF_RESUMED
+		tid = 0;
+		goto sleep_again
+#else
+		if
+		:: STATE(word[tid]) == RESUMED ->
+			after = TO_SLEEP_AGAIN;
+			goto thread_wake
+		:: else ->
+			tid = 0;
+			goto sleep_again
+		fi
+#endif
+	}
+	fi;
+#endif
+
+#ifdef MAY_FAIL
 give_up:
 	if
 	:: atomic {
@@ -910,6 +1082,9 @@ take_store:
 		word[me] = running;
 		given[me] = 0;
 		giver[me] = 0;
+#ifdef LIES
+		owes[me] = 0;
+#endif
 		forget_call();
 		goto idle
 	}
@@ -1367,6 +1542,24 @@ thread_give:
 	fi;
 
 thread_wake:
+#ifdef BACKEND_SWAP
+	/* futex_wake_hint(), and futex_wake() unless the answer is 1 */
+	if
+	:: atomic {
+		!VANISHED && queued[tid] ->
+		queued[tid] = 0;
+		tid = 0;
+		interrupted = 0;
+		goto idle
+	}
+	:: atomic {
+		HINT_WAKES_NONE ->
+		goto futex_wake
+	}
+	fi;
+
+futex_wake:
+#endif
 	if
 	:: atomic {
 		queued[tid] = 0;
