@@ -689,10 +689,14 @@ static int reads_counts_as_user(void *arg)
 
 static void counts_are_not_for_users(void **state)
 {
+	struct stat counts;
 	char text[2048];
 
 	(void)state;
 	assert_true(read_text(COUNTS, text, sizeof(text)));
+	/* Its own, for debugfs may be mounted for everybody. */
+	assert_int_equal(stat(COUNTS, &counts), 0);
+	assert_int_equal(counts.st_mode & 07777, 0400);
 	assert_int_equal(run_child(reads_counts_as_user, NULL), 0);
 }
 
@@ -764,6 +768,29 @@ static long long settled_bytes(const char *group)
 	return kept_bytes(group);
 }
 
+/* So many lives of a process, each of which swaps once and then calls execve(). */
+#define EXECS "1000"
+
+static int exec_chain(const char *left)
+{
+	uint32_t own = 0;
+	char text[16];
+	int n = atoi(left);
+
+	futex(&own, FUTEX_SWAP | PRIVATE, 1, NULL, &own, (uint32_t)gettid());
+	if (!n)
+		return EXIT_SUCCESS;
+	snprintf(text, sizeof(text), "%d", n - 1);
+	execl("/proc/self/exe", "security_futex", "exec", text, (char *)NULL);
+	give_up("exec: wanted this program, got %s", strerror(errno));
+}
+
+static int begin_exec_chain(void *arg)
+{
+	(void)arg;
+	return exec_chain(EXECS);
+}
+
 static int crowd_main(void *arg)
 {
 	/*
@@ -804,6 +831,11 @@ static int crowd_main(void *arg)
 		      kept / CROWD,
 		      group[0] ? "charged to their control group" : "by /proc/slabinfo");
 	/* The kernel frees it some seconds after the last reader. */
+	if (!atomic_load(&v.failed))
+		AWAIT(kept_bytes(group) < before + slack);
+	before = settled_bytes(group);
+	CHECK_EQ(&v, run_child(begin_exec_chain, NULL), 0);
+	/* Were it kept, that would be half of all. */
 	if (!atomic_load(&v.failed))
 		AWAIT(kept_bytes(group) < before + slack);
 	return verdict_status(&v);
@@ -941,6 +973,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest words[] = {
 		cmocka_unit_test(only_who_shares_the_word),
 		cmocka_unit_test(counts_are_not_for_users),
+	};
+	const struct CMUnitTest kept[] = {
 		cmocka_unit_test(kept_memory_is_bounded_charged_and_freed),
 	};
 	const struct CMUnitTest hints[] = {
@@ -948,10 +982,13 @@ int main(int argc, char **argv)
 		cmocka_unit_test(hint_of_a_stranger_by_a_user),
 		cmocka_unit_test(hint_of_a_stranger_in_a_pid_namespace),
 	};
+	const char *part = argc > 1 ? argv[1] : "";
 	int failed;
 
-	if (argc > 1 && strcmp(argv[1], "timing") != 0) {
-		fprintf(stderr, "usage: security_futex [timing]\n");
+	if (argc == 3 && strcmp(part, "exec") == 0)
+		return exec_chain(argv[2]);
+	if (argc > 2 || (*part && strcmp(part, "timing") != 0 && strcmp(part, "memory") != 0)) {
+		fprintf(stderr, "usage: security_futex [timing | memory]\n");
 		return EXIT_FAILURE;
 	}
 	if (!kernel_has_swap()) {
@@ -967,9 +1004,12 @@ int main(int argc, char **argv)
 	}
 	private_memory = memory(MAP_PRIVATE);
 	shared_memory = memory(MAP_SHARED);
-	if (argc > 1)
+	if (strcmp(part, "timing") == 0)
 		return timing();
-	failed = cmocka_run_group_tests_name("who is woken", words, NULL, NULL);
+	failed = cmocka_run_group_tests_name("what is kept", kept, NULL, NULL);
+	if (*part)
+		return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	failed += cmocka_run_group_tests_name("who is woken", words, NULL, NULL);
 	failed += cmocka_run_group_tests_name("hints that name a stranger", hints, strangers_start,
 					      strangers_end);
 	return failed ? EXIT_FAILURE : EXIT_SUCCESS;

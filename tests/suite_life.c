@@ -642,7 +642,8 @@ static void exec_while_parked(void **state)
 struct first {
 	struct worker w[FIRST_THREADS];
 	const char *backend[FIRST_THREADS];
-	atomic_bool go;
+	/* Not a flag to be polled: that many who poll hold up a slow machine. */
+	pthread_barrier_t go;
 };
 
 static void calls_first(struct worker *w)
@@ -651,7 +652,7 @@ static void calls_first(struct worker *w)
 	unsigned int me = (unsigned int)(w - f->w);
 	struct worker *next = &f->w[(me + 1) % FIRST_THREADS];
 
-	AWAIT(atomic_load(&f->go));
+	pthread_barrier_wait(&f->go);
 	switch (me % 4) {
 	case 0:
 		CHECK_EQ(&w->v, switchto_self(), w->tid);
@@ -675,9 +676,10 @@ int life_first_calls(void)
 	struct verdict v = { 0 };
 
 	watchdog_start("first calls");
+	pthread_barrier_init(&f.go, NULL, FIRST_THREADS + 1);
 	for (unsigned int i = 0; i < FIRST_THREADS; i++)
 		worker_start(&f.w[i], calls_first, &f);
-	atomic_store(&f.go, true);
+	pthread_barrier_wait(&f.go);
 	workers_join(f.w, FIRST_THREADS, &v);
 	/* One of many resumes, which came before this thread's own first call. */
 	CHECK(&v, switchto_wait(&no_time) > 0);

@@ -158,11 +158,15 @@ static void resumed_by_unknown_thread(void **state)
 
 static void resumes_with_signals_blocked(struct worker *w)
 {
+	struct sink *s = w->arg;
 	sigset_t all;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, NULL);
-	CHECK_EQ(&w->v, switchto_switch(*(pid_t *)w->arg), w->starter);
+	CHECK_EQ(&w->v, switchto_resume(s->w.tid), 0);
+	AWAIT(atomic_load(&s->returns) == 1);
+	await_parked(s->w.tid);
+	CHECK_EQ(&w->v, switchto_switch(s->w.tid), w->starter);
 }
 
 static void all_signals_blocked(void **state)
@@ -171,20 +175,18 @@ static void all_signals_blocked(void **state)
 	struct worker r = { 0 };
 	struct verdict v = { 0 };
 	unsigned int returns;
-	pid_t target;
 
 	(void)state;
 	sink_start(&s);
-	target = s.w.tid;
-	worker_start(&r, resumes_with_signals_blocked, &target);
+	worker_start(&r, resumes_with_signals_blocked, &s);
+	AWAIT(atomic_load(&s.returns) == 2);
+	CHECK_EQ(&v, s.last, r.tid);
 	await_parked(r.tid);
 	pthread_kill(r.thread, SIGURG);
-	AWAIT(atomic_load(&s.returns) == 1);
-	CHECK_EQ(&v, s.last, r.tid);
 	CHECK_EQ(&v, switchto_resume(r.tid), 0);
 	workers_join(&r, 1, &v);
 	sink_stop(&s, &v, &returns);
-	CHECK_EQ(&v, returns, 1);
+	CHECK_EQ(&v, returns, 2);
 	verdict_assert(&v);
 }
 

@@ -38,7 +38,7 @@ no_vm_left() {
 	pkill -f "qemu-system.*$2"
 }
 
-for command in build run shell test bench profile broken torture coverage; do
+for command in build run shell test bench profile broken torture coverage sched-ext; do
 	expect 2 "wanted .*, found '--frobnicate'" vm/$command --frobnicate
 	command_line=("vm/$command" --kernel 2.4)
 	[ $command != run ] || command_line+=(-- true)
