@@ -10,9 +10,9 @@ struct sched_ext_ops {
 	char name[128];
 };
 
-__attribute__((section(".struct_ops"), used)) struct sched_ext_ops plain = {
+struct sched_ext_ops plain __attribute__((section(".struct_ops"), used)) = {
 	.name = "plain",
 };
 
 /* Which functions of the kernel a program may call; this one calls none. */
-__attribute__((section("license"), used)) char license[] = "GPL";
+char may_call[] __attribute__((section("license"), used)) = "GPL";
