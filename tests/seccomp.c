@@ -28,18 +28,32 @@ static void install(struct sock_filter *code, unsigned short length)
 			strerror(errno));
 }
 
+/* @answer to either of two futex operations. */
+#define FUTEX_FILTER(op, other, answer)                                                          \
+	{                                                                                        \
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),           \
+			BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 0, 5),                    \
+			BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + \
+								   1 * sizeof(uint64_t) +        \
+								   LOW_HALF),                    \
+			BPF_STMT(BPF_ALU | BPF_AND | BPF_K, (uint32_t)FUTEX_CMD_MASK),           \
+			BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, op, 1, 0),                           \
+			BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, other, 0, 1),                        \
+			BPF_STMT(BPF_RET | BPF_K, answer),                                       \
+			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),                            \
+	}
+
+#define CALL_FILTER(call, answer)                                                      \
+	{                                                                              \
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)), \
+			BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(call), 0, 1),   \
+			BPF_STMT(BPF_RET | BPF_K, answer),                             \
+			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),                  \
+	}
+
 void filter_futex(uint32_t op, uint32_t answer)
 {
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 0, 4),
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-			 offsetof(struct seccomp_data, args) + 1 * sizeof(uint64_t) + LOW_HALF),
-		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, (uint32_t)FUTEX_CMD_MASK),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, op, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, answer),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
+	struct sock_filter code[] = FUTEX_FILTER(op, op, answer);
 
 	install(code, sizeof(code) / sizeof(code[0]));
 }
@@ -51,12 +65,7 @@ void filter_swap(uint32_t answer)
 
 void filter_call(long nr, uint32_t answer)
 {
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)nr, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, answer),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
+	struct sock_filter code[] = CALL_FILTER(nr, answer);
 
 	install(code, sizeof(code) / sizeof(code[0]));
 }
@@ -80,25 +89,29 @@ void filter_all_but(const long *nrs, unsigned int n, uint32_t answer)
 	install(code, length);
 }
 
-int supervise_swap(void)
+static int supervise(struct sock_filter *code, unsigned short length)
 {
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 0, 5),
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-			 offsetof(struct seccomp_data, args) + 1 * sizeof(uint64_t) + LOW_HALF),
-		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, (uint32_t)FUTEX_CMD_MASK),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FUTEX_SWAP, 1, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FUTEX_WAKE_HINT, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog filter = { sizeof(code) / sizeof(code[0]), code };
+	struct sock_fprog filter = { length, code };
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -1;
 	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER,
 			    &filter);
+}
+
+int supervise_swap(void)
+{
+	struct sock_filter code[] = FUTEX_FILTER(FUTEX_SWAP, FUTEX_WAKE_HINT,
+						 SECCOMP_RET_USER_NOTIF);
+
+	return supervise(code, sizeof(code) / sizeof(code[0]));
+}
+
+int supervise_call(long nr)
+{
+	struct sock_filter code[] = CALL_FILTER(nr, SECCOMP_RET_USER_NOTIF);
+
+	return supervise(code, sizeof(code) / sizeof(code[0]));
 }
 
 bool next_call(int listener, struct seccomp_notif *call)

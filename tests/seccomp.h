@@ -31,6 +31,9 @@ void filter_all_but(const long *nrs, unsigned int n, uint32_t answer);
  */
 int supervise_swap(void);
 
+/* The same for a whole system call. */
+int supervise_call(long nr);
+
 /* false if there is none for a while. */
 bool next_call(int listener, struct seccomp_notif *call);
 
