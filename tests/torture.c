@@ -56,6 +56,7 @@ int patience = 60;
 bool need_all;
 unsigned int delay_permille, calm_percent = 50;
 static unsigned int verify_percent = 100;
+static bool some_left_out;
 
 static long wanted_handovers;
 static double wanted_seconds;
@@ -222,6 +223,30 @@ static void check_tokens(double seconds)
 	}
 }
 
+/*
+ * A resume that was lost just before the end would be made up for by the resumes
+ * that end the parties: so each token is to be handed over once more before those.
+ */
+static void let_tokens_move(void)
+{
+	long long deadline = now_ns() + patience * NSEC_PER_SEC;
+	long before[MOST_PARTIES][MOST_SEATS];
+
+	for (unsigned int p = 0; p < shared->parties; p++)
+		for (unsigned int t = 0; t < shared->party[p].plan.tokens; t++)
+			before[p][t] = atomic_load(&shared->party[p].tokens[t].seen);
+	for (unsigned int p = 0; p < shared->parties; p++) {
+		for (unsigned int t = 0; t < shared->party[p].plan.tokens; t++) {
+			while (atomic_load(&shared->party[p].tokens[t].seen) == before[p][t]) {
+				if (now_ns() > deadline)
+					broken("party %u, token %u stood still for %d s after %ld moves, at the end",
+					       p, t, patience, before[p][t]);
+				pause_ns(1000000);
+			}
+		}
+	}
+}
+
 /* The kernel computes its sums anew with each switch, or only for a part of the time. */
 static bool verify_sums(void)
 {
@@ -285,18 +310,41 @@ static void print_parties_counts(void)
 	}
 }
 
+static const char *const deed_names[DEEDS] = { "signals", "stops",   "traces",	"kills",
+					       "exits",	  "forks",   "cancels", "changes",
+					       "moves",	  "freezes", "hotplugs" };
+
+static bool some_of(const char *what, long count)
+{
+	if (!count)
+		fprintf(stderr, "torture: wanted some %s, found none in all of the run\n", what);
+	return count;
+}
+
+/*
+ * Of a run that needs all and is not too short for it: has all that it is about
+ * happened? @counts is the kernel's account of its hand-offs, in debugfs.
+ */
+static bool was_complete(const char *counts)
+{
+	const char *handoffs = strstr(counts, "handoff ");
+	bool complete = some_of("hand-offs", handoffs ? atol(handoffs + strlen("handoff ")) : 0);
+
+	for (int i = 0; i < DEEDS; i++)
+		if (i != HOTPLUGS || sysconf(_SC_NPROCESSORS_CONF) > 1)
+			complete &= some_of(deed_names[i], atomic_load(&shared->deeds[i]));
+	return complete & some_of("TIDs used again", total(REUSED));
+}
+
 static void print_summary(double seconds)
 {
-	static const char *const names[DEEDS] = { "signals", "stops",	"traces",  "kills",
-						  "exits",   "forks",	"cancels", "changes",
-						  "moves",   "freezes", "hotplugs" };
 	long sum = handovers();
 
 	printf("torture: ok handovers=%ld switches=%ld timeouts=%ld interrupts=%ld merged=%ld lives=%ld reused=%ld",
 	       sum, total(SWITCHES), total(TIMEOUTS), total(INTERRUPTS), total(MERGED),
 	       total(LIVES), total(REUSED));
 	for (int i = 0; i < DEEDS; i++)
-		printf(" %s=%ld", names[i], atomic_load(&shared->deeds[i]));
+		printf(" %s=%ld", deed_names[i], atomic_load(&shared->deeds[i]));
 	printf(" delays=%ld backend=%s cpus=%ld seconds=%.1f rate=%.0f seed=%" PRIu64 "\n",
 	       delays_made(), switchto_backend(), sysconf(_SC_NPROCESSORS_CONF), seconds,
 	       (double)sum / seconds, seed);
@@ -327,7 +375,7 @@ static int work(void)
 {
 	static const char counts[] = "/sys/kernel/debug/futex_swap";
 	struct sigaction action = { .sa_handler = resuming_handler };
-	char text[2048];
+	char text[2048] = "";
 	double seconds;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -347,6 +395,7 @@ static int work(void)
 	meddlers_begin();
 	seconds = watch();
 	meddlers_end();
+	let_tokens_move();
 	for (unsigned int i = 0; i < shared->parties; i++)
 		party_end(&shared->party[i]);
 	verify_averages();
@@ -358,6 +407,8 @@ static int work(void)
 		print_delays();
 	if (read_file(counts, text, sizeof(text)))
 		fputs(text, stdout);
+	if (need_all && !some_left_out && seconds >= 30 && !was_complete(text))
+		return 1;
 	print_summary(seconds);
 	return 0;
 }
@@ -390,6 +441,7 @@ static double number(const char *option, const char *text, double least, double 
 
 static void choose_meddlers(const char *option, const char *names, bool only)
 {
+	some_left_out = true;
 	if (meddlers_choose(names, only))
 		return;
 	fprintf(stderr, "torture: --%s: wanted some of %s; found '%s'\n", option, meddlers_names(),

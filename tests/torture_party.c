@@ -15,6 +15,7 @@
  * A resume that is lost leaves its token in the box: the watch in torture.c sees
  * that it doesn't move.
  */
+#include "files.h"
 #include "torture.h"
 
 #include "delay.h"
@@ -245,6 +246,12 @@ static bool is_over(struct party *party)
 	return atomic_fetch_add(&party->stop, 0);
 }
 
+static inline pid_t giver_of(struct self *me, uint32_t tokens)
+{
+	return atomic_load_explicit(&me->party->tokens[__builtin_ctz(tokens)].giver,
+				    memory_order_relaxed);
+}
+
 /* After a return for a resume by @from. */
 static inline void take(struct self *me, pid_t from)
 {
@@ -258,16 +265,22 @@ static inline void take(struct self *me, pid_t from)
 		     !atomic_load_explicit(&enrolments[from], memory_order_relaxed)))
 		bad(me, "no thread of ours has the TID that came back", from, me->tid);
 	if (me->party->plan.strict) {
+		pid_t giver = tokens ? giver_of(me, tokens) : 0;
+
 		if (unlikely(resumes != 1 || !tokens || (tokens & (tokens - 1))) &&
 		    !is_over(me->party))
 			bad(me, "a return for anything but one resume with its token", resumes, 1);
-		if (tokens &&
-		    unlikely(from !=
-			     atomic_load_explicit(&me->party->tokens[__builtin_ctz(tokens)].giver,
-						  memory_order_relaxed)) &&
-		    !is_over(me->party))
-			bad(me, "the TID that came back", from,
-			    me->party->tokens[__builtin_ctz(tokens)].giver);
+		if (unlikely(tokens && from != giver)) {
+			if (!is_over(me->party))
+				bad(me, "the TID that came back", from, giver);
+			/*
+			 * Whoever ends the party has come between the token and the
+			 * resume that it is to be taken for, so that nothing has
+			 * ordered its owners yet. It stays where it is.
+			 */
+			atomic_fetch_or_explicit(&me->seat->box, tokens, memory_order_relaxed);
+			tokens = 0;
+		}
 	} else if (unlikely(me->resumes < me->returns) && !me->party->plan.mortal &&
 		   !is_over(me->party)) {
 		/* A seat of mortals may be resumed for who sat there before. */
@@ -604,6 +617,18 @@ struct birth {
 
 static void *live(void *arg);
 
+/* The TID of a mortal that has been joined, for the next one to have. */
+static _Atomic pid_t free_tid;
+
+/* The next thread of whatever process gets @tid, if it is free. Not every kernel can. */
+static void choose_next_tid(pid_t tid)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%d", tid - 1);
+	write_file("/proc/sys/kernel/ns_last_pid", text);
+}
+
 static void seat_thread(struct seat *seat, pthread_t before, pid_t tid, unsigned int enrolment)
 {
 	struct birth *birth = malloc(sizeof(*birth));
@@ -613,6 +638,8 @@ static void seat_thread(struct seat *seat, pthread_t before, pid_t tid, unsigned
 	if (!birth)
 		die("memory");
 	*birth = (struct birth){ seat, before, tid, enrolment };
+	if (need_all && tid)
+		choose_next_tid(atomic_load(&free_tid));
 	for (int try = 0; (error = pthread_create(&thread, NULL, live, birth)); try++) {
 		errno = error;
 		if (error != EAGAIN || try == 1000)
@@ -663,6 +690,7 @@ static void bury(struct self *me, const struct birth *birth)
 	errno = pthread_join(birth->thread, NULL);
 	if (errno)
 		die("pthread_join");
+	atomic_store(&free_tid, birth->tid);
 	if (birth->tid == me->tid)
 		return;
 	if (next_random(&me->random) & 1)
