@@ -9,6 +9,7 @@
 #include "seccomp.h"
 
 #include <linux/sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 
@@ -67,4 +68,30 @@ void start_as(pid_t tid, struct worker *w, void (*body)(struct worker *w), void 
 	if (error)
 		give_up("pthread_create: wanted a thread with TID %d, got %s", (int)tid,
 			strerror(error));
+}
+
+bool cannot_choose_tids(const char *program)
+{
+	struct worker w = { 0 };
+	struct verdict v = { 0 };
+	pid_t tid;
+	int error;
+
+	worker_start(&w, await_release, NULL);
+	tid = w.tid;
+	worker_release(&w);
+	workers_join(&w, 1, &v);
+	do
+		error = try_start_as(tid, &w, await_release, NULL);
+	while (error == EEXIST);
+	if (!error) {
+		worker_release(&w);
+		workers_join(&w, 1, &v);
+		return false;
+	}
+	fprintf(stderr,
+		"%s: skipped: to choose a thread's TID it needs root (CAP_SYS_ADMIN) and "
+		"seccomp with user notification, got %s\n",
+		program, strerror(error));
+	return true;
 }

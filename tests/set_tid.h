@@ -14,4 +14,7 @@ int try_start_as(pid_t tid, struct worker *w, void (*body)(struct worker *w), vo
 /* Until it is free; anything else ends the process. */
 void start_as(pid_t tid, struct worker *w, void (*body)(struct worker *w), void *arg);
 
+/* Says so, as @program. */
+bool cannot_choose_tids(const char *program);
+
 #endif /* SET_TID_H */

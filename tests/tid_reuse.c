@@ -286,28 +286,6 @@ static void resumed_while_it_ends(void **state)
 	verdict_assert(&v);
 }
 
-/* Not every user may choose a TID, and not every kernel has seccomp's reports. */
-static int possible(void)
-{
-	struct worker w = { 0 };
-	struct verdict v = { 0 };
-	pid_t tid;
-	int error;
-
-	worker_start(&w, unknown, NULL);
-	tid = w.tid;
-	worker_release(&w);
-	workers_join(&w, 1, &v);
-	do
-		error = try_start_as(tid, &w, unknown, NULL);
-	while (error == EEXIST);
-	if (!error) {
-		worker_release(&w);
-		workers_join(&w, 1, &v);
-	}
-	return error;
-}
-
 int main(void)
 {
 	const struct CMUnitTest cases[] = {
@@ -321,19 +299,12 @@ int main(void)
 #endif
 		cmocka_unit_test(resumed_while_it_ends),
 	};
-	int error;
 
 	if (wants_absent_swap("tid_reuse"))
 		return SKIPPED;
 	watchdog_start("tid_reuse");
-	error = possible();
-	if (error) {
-		fprintf(stderr,
-			"tid_reuse: skipped: to choose a thread's TID it needs root "
-			"(CAP_SYS_ADMIN) and seccomp with user notification, got %s\n",
-			strerror(error));
+	if (cannot_choose_tids("tid_reuse"))
 		return SKIPPED;
-	}
 
 	return cmocka_run_group_tests_name("TID reuse", cases, NULL, NULL) ? EXIT_FAILURE :
 									     EXIT_SUCCESS;

@@ -1,0 +1,726 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The windows of the protocol, one by one: a thread is held up between two of its
+ * atomic steps (delay.h), something comes in between, it goes on. What the torture
+ * meets by chance is arranged here, and what is owed is known exactly.
+ */
+#include "delay.h"
+#include "pair.h"
+#include "set_tid.h"
+
+#include <switchto/switchto.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* --- who is held up, and where ---------------------------------------------------- */
+
+/* One passage of one thread: the others, and its later ones, are free. */
+struct hold {
+	_Atomic pid_t tid; /* 0: of nobody */
+	_Atomic int where;
+	atomic_bool taken, arrived, open;
+};
+
+static struct hold holds[4];
+
+void switchto_delay_point(enum switchto_delay where)
+{
+	int saved = errno;
+
+	for (struct hold *h = holds; h < holds + 4; h++) {
+		if (atomic_load(&h->tid) != gettid() || atomic_load(&h->where) != (int)where ||
+		    atomic_exchange(&h->taken, true))
+			continue;
+		atomic_store(&h->arrived, true);
+		AWAIT(atomic_load(&h->open));
+	}
+	errno = saved;
+}
+
+static struct hold *hold(unsigned int which, pid_t tid, enum switchto_delay where)
+{
+	struct hold *h = &holds[which];
+
+	atomic_store(&h->tid, 0);
+	atomic_store(&h->where, (int)where);
+	atomic_store(&h->taken, false);
+	atomic_store(&h->arrived, false);
+	atomic_store(&h->open, false);
+	atomic_store(&h->tid, tid);
+	return h;
+}
+
+static void await_held(struct hold *h)
+{
+	AWAIT(atomic_load(&h->arrived));
+}
+
+static void let_go(struct hold *h)
+{
+	atomic_store(&h->open, true);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	for (unsigned int i = 0; i < 4; i++)
+		hold(i, 0, 0);
+	return 0;
+}
+
+/* --- who acts --------------------------------------------------------------------- */
+
+/* What the acting thread does when it is released, and what came of it. */
+enum act { RESUME, SWITCH_TIMED, SWITCH_PLAIN, WAIT_PLAIN, WAIT_TIMED, ACTS };
+
+struct actor {
+	struct worker w;
+	enum act act;
+	pid_t target;
+	atomic_bool known, done;
+	long result;
+	int error;
+	bool more; /* a resume was left over */
+};
+
+static const struct timespec moment = { 0, 2000000 };
+
+static void acts(struct worker *w)
+{
+	struct actor *a = w->arg;
+
+	CHECK_EQ(&w->v, switchto_self(), gettid());
+	atomic_store(&a->known, true);
+	await_release(w);
+	errno = 0;
+	switch (a->act) {
+	case RESUME:
+		a->result = switchto_resume(a->target);
+		break;
+	case SWITCH_TIMED:
+		a->result = switchto_switch_timed(a->target, &moment);
+		break;
+	case SWITCH_PLAIN:
+		a->result = switchto_switch(a->target);
+		break;
+	case WAIT_PLAIN:
+		a->result = switchto_wait(NULL);
+		break;
+	case WAIT_TIMED:
+		a->result = switchto_wait(&moment);
+		break;
+	case ACTS:
+		break;
+	}
+	a->error = errno;
+	atomic_store(&a->done, true);
+	a->more = switchto_wait(&no_time) > 0;
+}
+
+/* Known, and standing before its act. */
+static void actor_start(struct actor *a, enum act act, pid_t target)
+{
+	*a = (struct actor){ .act = act, .target = target };
+	worker_start(&a->w, acts, a);
+	AWAIT(atomic_load(&a->known));
+}
+
+/* Has the resume been given? A plain switch waits if so, and is ended here. */
+static bool actor_gave(struct actor *a, struct verdict *v)
+{
+	if (a->act == SWITCH_PLAIN) {
+		AWAIT(atomic_load(&a->done) || is_parked(a->w.tid));
+		if (!atomic_load(&a->done))
+			CHECK_EQ(v, switchto_resume(a->w.tid), 0);
+	}
+	workers_join(&a->w, 1, v);
+	CHECK(v, !a->more);
+	if (a->result == -1 && a->error == ESRCH)
+		return false;
+	if (a->act == RESUME)
+		CHECK_EQ(v, a->result, 0);
+	else if (a->act == SWITCH_TIMED)
+		CHECK(v, a->result == -1 && a->error == ETIMEDOUT);
+	else
+		CHECK_EQ(v, a->result, gettid());
+	return true;
+}
+
+/* A thread with the TID in question: when it becomes known is for the test to say. */
+struct owner {
+	struct worker w;
+	bool waits; /* once it is known, for one resume */
+	atomic_bool begin, known, end;
+	_Atomic pid_t first; /* what its wait returned */
+};
+
+static void owns(struct worker *w)
+{
+	struct owner *o = w->arg;
+
+	AWAIT(atomic_load(&o->begin) || atomic_load(&o->end));
+	if (atomic_load(&o->begin)) {
+		CHECK_EQ(&w->v, switchto_self(), gettid());
+		atomic_store(&o->known, true);
+		if (o->waits)
+			atomic_store(&o->first, switchto_wait(NULL));
+	}
+	AWAIT(atomic_load(&o->end));
+}
+
+static void owner_becomes_known(struct owner *o)
+{
+	atomic_store(&o->begin, true);
+	AWAIT(atomic_load(&o->known));
+	if (o->waits)
+		await_parked(o->w.tid);
+}
+
+static void owner_ends(struct owner *o, struct verdict *v)
+{
+	if (o->waits && !atomic_load(&o->first))
+		CHECK_EQ(v, switchto_resume(o->w.tid), 0);
+	atomic_store(&o->end, true);
+	workers_join(&o->w, 1, v);
+}
+
+/* The next owner: looks whether there is something for it when it is told to. */
+struct heir {
+	struct worker w;
+	bool known, waits; /* before that */
+	atomic_bool ready, returned;
+	pid_t got;
+};
+
+static void inherits(struct worker *w)
+{
+	struct heir *h = w->arg;
+
+	if (h->known)
+		CHECK_EQ(&w->v, switchto_self(), gettid());
+	atomic_store(&h->ready, true);
+	if (h->waits) {
+		h->got = switchto_wait(NULL);
+		atomic_store(&h->returned, true);
+	} else {
+		await_release(w);
+		h->got = switchto_wait(&no_time);
+	}
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+static void heir_start(struct heir *h, pid_t tid)
+{
+	start_as(tid, &h->w, inherits, h);
+	AWAIT(atomic_load(&h->ready));
+	if (h->waits)
+		await_parked(tid);
+}
+
+/* It has got one resume, by @from, or none. */
+static void heir_has(struct heir *h, bool one, pid_t from, struct verdict *v)
+{
+	if (h->waits && one)
+		AWAIT(atomic_load(&h->returned));
+	else if (h->waits)
+		CHECK_EQ(v, switchto_resume(h->w.tid), 0);
+	worker_release(&h->w);
+	workers_join(&h->w, 1, v);
+	CHECK_EQ(v, h->got, one ? from : h->waits ? gettid() : -1);
+}
+
+/* --- a TID changes hands in the middle of a resume ---------------------------------- */
+
+/*
+ * @act of a known owner, held up after its word was read. But for a plain switch, which
+ * looks once more at who has the TID, that is for the former owner: ESRCH.
+ */
+static void owner_changes_after_its_word(enum act act, bool waits, bool heir_waits)
+{
+	struct owner former = { .waits = waits };
+	struct heir heir = { .known = true, .waits = heir_waits };
+	struct verdict v = { 0 };
+	struct actor actor;
+	struct hold *h;
+	bool gave;
+	pid_t by;
+
+	worker_start(&former.w, owns, &former);
+	owner_becomes_known(&former);
+	actor_start(&actor, act, former.w.tid);
+	by = actor.w.tid;
+	h = hold(0, by, SWITCHTO_DELAY_SEEN);
+	worker_release(&actor.w);
+	await_held(h);
+	owner_ends(&former, &v);
+	heir_start(&heir, former.w.tid);
+	let_go(h);
+	gave = actor_gave(&actor, &v);
+	heir_has(&heir, gave, by, &v);
+	if (act != SWITCH_PLAIN)
+		CHECK(&v, !gave);
+	verdict_assert(&v);
+}
+
+static void owner_changes_after_its_word_was_read(void **state)
+{
+	(void)state;
+	watchdog_start("OwnerChangesAfterItsWordWasRead");
+	for (enum act act = RESUME; act <= SWITCH_PLAIN; act++)
+		for (int i = 0; i < 4; i++)
+			owner_changes_after_its_word(act, i & 1, i & 2);
+}
+
+/* The same of an owner that isn't known, at each step of what is done for one. */
+static void unknown_owner_changes(enum act act, enum switchto_delay where, bool known, bool waits)
+{
+	struct owner former = { 0 };
+	struct heir heir = { .known = known, .waits = waits };
+	struct verdict v = { 0 };
+	struct actor actor;
+	struct hold *h;
+	bool gave;
+	pid_t by;
+
+	worker_start(&former.w, owns, &former);
+	actor_start(&actor, act, former.w.tid);
+	by = actor.w.tid;
+	h = hold(0, by, where);
+	worker_release(&actor.w);
+	await_held(h);
+	owner_ends(&former, &v);
+	heir_start(&heir, former.w.tid);
+	let_go(h);
+	gave = actor_gave(&actor, &v);
+	/* Who it is had not been asked yet: then it is for whoever has the TID now. */
+	heir_has(&heir, where == SWITCHTO_DELAY_EARLY_LIVES && gave, by, &v);
+	verdict_assert(&v);
+}
+
+static void unknown_owner_changes_amid_a_resume(void **state)
+{
+	static const enum switchto_delay points[] = { SWITCHTO_DELAY_EARLY_LIVES,
+						      SWITCHTO_DELAY_EARLY_KNOWN,
+						      SWITCHTO_DELAY_EARLY_SEEN };
+
+	(void)state;
+	watchdog_start("UnknownOwnerChangesAmidAResume");
+	for (enum act act = RESUME; act <= SWITCH_PLAIN; act++) {
+		for (unsigned int i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
+			unknown_owner_changes(act, points[i], false, false);
+			unknown_owner_changes(act, points[i], true, false);
+			unknown_owner_changes(act, points[i], true, true);
+		}
+	}
+}
+
+/*
+ * It becomes known in the middle of that, and its word is the place then. @where: it
+ * is found so, or its word has been read already. Then it ends, or doesn't.
+ */
+static void owner_becomes_known_amid(enum act act, enum switchto_delay where, bool waits, bool ends)
+{
+	struct owner former = { .waits = waits };
+	struct heir heir = { .known = true };
+	struct verdict v = { 0 };
+	struct hold *early, *late;
+	struct actor actor;
+	pid_t by;
+	bool gave;
+
+	worker_start(&former.w, owns, &former);
+	actor_start(&actor, act, former.w.tid);
+	by = actor.w.tid;
+	early = hold(0, by, SWITCHTO_DELAY_EARLY_KNOWN);
+	late = hold(1, by, where);
+	worker_release(&actor.w);
+	await_held(early);
+	owner_becomes_known(&former);
+	let_go(early);
+	await_held(late);
+	if (ends) {
+		owner_ends(&former, &v);
+		heir_start(&heir, former.w.tid);
+	}
+	let_go(late);
+	gave = actor_gave(&actor, &v);
+	CHECK_EQ(&v, gave, !ends);
+	if (ends) {
+		heir_has(&heir, false, by, &v);
+	} else {
+		if (waits) {
+			AWAIT(atomic_load(&former.first));
+			CHECK_EQ(&v, former.first, by);
+		}
+		owner_ends(&former, &v);
+	}
+	verdict_assert(&v);
+}
+
+static void owner_becomes_known_amid_a_resume(void **state)
+{
+	(void)state;
+	watchdog_start("OwnerBecomesKnownAmidAResume");
+	for (enum act act = RESUME; act <= SWITCH_PLAIN; act++) {
+		for (int i = 0; i < 4; i++) {
+			owner_becomes_known_amid(act, SWITCHTO_DELAY_EARLY_CLOSED, i & 1, i & 2);
+			owner_becomes_known_amid(act, SWITCHTO_DELAY_EARLY_WORD, i & 1, i & 2);
+		}
+	}
+}
+
+/* A thread that ends: a resume meanwhile may find it or not, the heir has nothing. */
+static void resumed_while_it_ends(void **state)
+{
+	static const enum switchto_delay points[] = { SWITCHTO_DELAY_END_FORGOTTEN,
+						      SWITCHTO_DELAY_END_EARLY };
+
+	(void)state;
+	watchdog_start("ResumedWhileItEnds");
+	for (unsigned int i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
+		struct owner former = { 0 };
+		struct heir heir = { 0 };
+		struct verdict v = { 0 };
+		struct hold *h;
+
+		worker_start(&former.w, owns, &former);
+		owner_becomes_known(&former);
+		h = hold(0, former.w.tid, points[i]);
+		atomic_store(&former.end, true);
+		await_held(h);
+		CHECK(&v, switchto_resume(former.w.tid) == 0 || errno == ESRCH);
+		let_go(h);
+		workers_join(&former.w, 1, &v);
+		heir_start(&heir, former.w.tid);
+		heir_has(&heir, false, 0, &v);
+		verdict_assert(&v);
+	}
+}
+
+/* --- a thread becomes known ---------------------------------------------------------- */
+
+static void becomes_known(struct worker *w)
+{
+	CHECK_EQ(&w->v, switchto_self(), gettid());
+	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+static void gated(struct worker *w)
+{
+	await_release(w);
+	becomes_known(w);
+}
+
+/* A resume at each step, beside one of before or alone: it returns from one wait. */
+static void resumed_while_it_begins(void **state)
+{
+	(void)state;
+	watchdog_start("ResumedWhileItBegins");
+	for (int point = SWITCHTO_DELAY_BEGIN_ASKED; point <= SWITCHTO_DELAY_BEGIN_EARLY; point++) {
+		for (int early = 0; early < 2; early++) {
+			struct worker w = { 0 };
+			struct verdict v = { 0 };
+			struct hold *h;
+
+			/* They are passed only if there is one of before. */
+			if (!early && point >= SWITCHTO_DELAY_BEGIN_CLOSED)
+				continue;
+			worker_start(&w, gated, NULL);
+			if (early)
+				CHECK_EQ(&v, switchto_resume(w.tid), 0);
+			h = hold(0, w.tid, (enum switchto_delay)point);
+			worker_release(&w);
+			await_held(h);
+			CHECK_EQ(&v, switchto_resume(w.tid), 0);
+			let_go(h);
+			workers_join(&w, 1, &v);
+			verdict_assert(&v);
+		}
+	}
+}
+
+/* For the code that asks who a thread is there are no descriptors left. */
+static struct rlimit descriptors;
+
+static void take_descriptors(void)
+{
+	struct rlimit none;
+
+	getrlimit(RLIMIT_NOFILE, &descriptors);
+	none = descriptors;
+	none.rlim_cur = 0;
+	setrlimit(RLIMIT_NOFILE, &none);
+}
+
+static void give_descriptors_back(void)
+{
+	setrlimit(RLIMIT_NOFILE, &descriptors);
+}
+
+/* A resume comes after the look for one, and then nobody can tell whose it is: ours. */
+static void resumed_and_no_descriptor_while_it_begins(void **state)
+{
+	struct worker w = { 0 };
+	struct verdict v = { 0 };
+	struct hold *h;
+
+	(void)state;
+	watchdog_start("ResumedAndNoDescriptorWhileItBegins");
+	worker_start(&w, gated, NULL);
+	h = hold(0, w.tid, SWITCHTO_DELAY_BEGIN_ASKED);
+	worker_release(&w);
+	await_held(h);
+	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	take_descriptors();
+	let_go(h);
+	workers_join(&w, 1, &v);
+	give_descriptors_back();
+	verdict_assert(&v);
+}
+
+/* The other way round: who resumes can't ask again whether it is still the same. */
+static void becomes_known_and_no_descriptor_amid_a_resume(void **state)
+{
+	struct owner owner = { 0 };
+	struct verdict v = { 0 };
+	struct hold *early, *late;
+	struct actor actor;
+
+	(void)state;
+	watchdog_start("BecomesKnownAndNoDescriptorAmidAResume");
+	worker_start(&owner.w, owns, &owner);
+	actor_start(&actor, RESUME, owner.w.tid);
+	early = hold(0, actor.w.tid, SWITCHTO_DELAY_EARLY_KNOWN);
+	late = hold(1, actor.w.tid, SWITCHTO_DELAY_EARLY_WORD);
+	worker_release(&actor.w);
+	await_held(early);
+	owner_becomes_known(&owner);
+	let_go(early);
+	await_held(late);
+	take_descriptors();
+	let_go(late);
+	workers_join(&actor.w, 1, &v);
+	give_descriptors_back();
+	CHECK(&v, actor.result == -1 && actor.error == ENOMEM);
+	owner_ends(&owner, &v);
+	verdict_assert(&v);
+}
+
+/* --- a thread that waits -------------------------------------------------------------- */
+
+/* A resume at each step of a wait, up to the one that would end it with an error. */
+static void resumed_amid_a_wait(void **state)
+{
+	static const struct {
+		enum act act;
+		enum switchto_delay where;
+	} cases[] = {
+		{ WAIT_PLAIN, SWITCHTO_DELAY_GIVEN }, { WAIT_TIMED, SWITCHTO_DELAY_GIVEN },
+		{ WAIT_PLAIN, SWITCHTO_DELAY_SLEEP }, { WAIT_TIMED, SWITCHTO_DELAY_SLEEP },
+		{ WAIT_TIMED, SWITCHTO_DELAY_WOKEN }, { WAIT_TIMED, SWITCHTO_DELAY_GIVE_UP },
+	};
+
+	(void)state;
+	watchdog_start("ResumedAmidAWait");
+	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct verdict v = { 0 };
+		struct actor actor;
+		struct hold *h;
+
+		actor_start(&actor, cases[i].act, 0);
+		h = hold(0, actor.w.tid, cases[i].where);
+		worker_release(&actor.w);
+		await_held(h);
+		CHECK_EQ(&v, switchto_resume(actor.w.tid), 0);
+		let_go(h);
+		workers_join(&actor.w, 1, &v);
+		CHECK_EQ(&v, actor.result, gettid());
+		CHECK(&v, !actor.more);
+		verdict_assert(&v);
+	}
+}
+
+/* The same of a switch, whose target is to be resumed and woken whatever happens. */
+static void resumed_amid_a_switch(void **state)
+{
+	static const struct {
+		enum act act;
+		enum switchto_delay where;
+	} cases[] = {
+		{ SWITCH_PLAIN, SWITCHTO_DELAY_SEEN },	{ SWITCH_TIMED, SWITCHTO_DELAY_SEEN },
+		{ SWITCH_PLAIN, SWITCHTO_DELAY_GIVEN }, { SWITCH_TIMED, SWITCHTO_DELAY_GIVEN },
+		{ SWITCH_PLAIN, SWITCHTO_DELAY_SLEEP }, { SWITCH_TIMED, SWITCHTO_DELAY_SLEEP },
+		{ SWITCH_TIMED, SWITCHTO_DELAY_WOKEN }, { SWITCH_TIMED, SWITCHTO_DELAY_GIVE_UP },
+	};
+
+	(void)state;
+	watchdog_start("ResumedAmidASwitch");
+	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct sink target = { 0 };
+		struct verdict v = { 0 };
+		struct actor actor;
+		unsigned int returns;
+		struct hold *h;
+		pid_t by;
+
+		sink_start(&target);
+		actor_start(&actor, cases[i].act, target.w.tid);
+		by = actor.w.tid;
+		h = hold(0, by, cases[i].where);
+		worker_release(&actor.w);
+		await_held(h);
+		CHECK_EQ(&v, switchto_resume(by), 0);
+		let_go(h);
+		workers_join(&actor.w, 1, &v);
+		CHECK_EQ(&v, actor.result, gettid());
+		CHECK(&v, !actor.more);
+		AWAIT(atomic_load(&target.returns) == 1);
+		CHECK_EQ(&v, atomic_load(&target.last), by);
+		sink_stop(&target, &v, &returns);
+		CHECK_EQ(&v, returns, 1);
+		verdict_assert(&v);
+	}
+}
+
+/* Each gives before the other looks at its own word: both come back, from each other. */
+static void switches_cross(void **state)
+{
+	static const enum switchto_delay points[] = { SWITCHTO_DELAY_SEEN, SWITCHTO_DELAY_GIVEN,
+						      SWITCHTO_DELAY_SLEEP };
+
+	(void)state;
+	watchdog_start("SwitchesCross");
+	for (unsigned int first = 0; first < 2; first++) {
+		for (unsigned int i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
+			struct actor actor[2];
+			struct verdict v = { 0 };
+			struct hold *h[2];
+			pid_t tid[2];
+
+			for (int j = 0; j < 2; j++)
+				actor_start(&actor[j], SWITCH_PLAIN, 0);
+			for (int j = 0; j < 2; j++) {
+				tid[j] = actor[j].w.tid;
+				actor[j].target = actor[!j].w.tid;
+				h[j] = hold((unsigned int)j, tid[j], points[i]);
+			}
+			for (int j = 0; j < 2; j++)
+				worker_release(&actor[j].w);
+			for (int j = 0; j < 2; j++)
+				await_held(h[j]);
+			let_go(h[first]);
+			let_go(h[!first]);
+			for (int j = 0; j < 2; j++)
+				workers_join(&actor[j].w, 1, &v);
+			for (int j = 0; j < 2; j++) {
+				CHECK_EQ(&v, actor[j].result, tid[!j]);
+				CHECK(&v, !actor[j].more);
+			}
+			verdict_assert(&v);
+		}
+	}
+}
+
+/* Two resumes before the first has been taken are one, by the later one. */
+static void resumed_again_before_it_is_taken(void **state)
+{
+	struct verdict v = { 0 };
+	struct actor waiter, resumer;
+	struct hold *h;
+
+	(void)state;
+	watchdog_start("ResumedAgainBeforeItIsTaken");
+	actor_start(&waiter, WAIT_PLAIN, 0);
+	actor_start(&resumer, RESUME, waiter.w.tid);
+	h = hold(0, waiter.w.tid, SWITCHTO_DELAY_TAKE);
+	worker_release(&waiter.w);
+	worker_release(&resumer.w);
+	workers_join(&resumer.w, 1, &v);
+	CHECK_EQ(&v, resumer.result, 0);
+	await_held(h);
+	CHECK_EQ(&v, switchto_resume(waiter.w.tid), 0);
+	let_go(h);
+	workers_join(&waiter.w, 1, &v);
+	CHECK_EQ(&v, waiter.result, gettid());
+	CHECK(&v, !waiter.more);
+	verdict_assert(&v);
+}
+
+static void nothing(int signal)
+{
+	(void)signal;
+}
+
+/* A wake-up so late that its resume has been taken, and its target waits for the next. */
+static void wakes_late(void **state)
+{
+	const struct sigaction action = { .sa_handler = nothing };
+	struct sink target = { 0 };
+	struct verdict v = { 0 };
+	struct actor resumer;
+	unsigned int returns;
+	struct hold *h;
+	pid_t by;
+
+	(void)state;
+	watchdog_start("WakesLate");
+	sigaction(SIGUSR1, &action, NULL);
+	sink_start(&target);
+	actor_start(&resumer, RESUME, target.w.tid);
+	by = resumer.w.tid;
+	h = hold(0, by, SWITCHTO_DELAY_WAKE);
+	worker_release(&resumer.w);
+	await_held(h);
+	/* Asleep still, until a signal has it look. */
+	CHECK_EQ(&v, atomic_load(&target.returns), 0);
+	pthread_kill(target.w.thread, SIGUSR1);
+	AWAIT(atomic_load(&target.returns) == 1);
+	CHECK_EQ(&v, atomic_load(&target.last), by);
+	await_parked(target.w.tid);
+	let_go(h);
+	workers_join(&resumer.w, 1, &v);
+	CHECK_EQ(&v, resumer.result, 0);
+	sink_stop(&target, &v, &returns);
+	CHECK_EQ(&v, returns, 1);
+	verdict_assert(&v);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest cases[] = {
+		cmocka_unit_test_setup(resumed_while_it_begins, setup),
+		cmocka_unit_test_setup(resumed_and_no_descriptor_while_it_begins, setup),
+		cmocka_unit_test_setup(becomes_known_and_no_descriptor_amid_a_resume, setup),
+		cmocka_unit_test_setup(resumed_amid_a_wait, setup),
+		cmocka_unit_test_setup(resumed_amid_a_switch, setup),
+		cmocka_unit_test_setup(switches_cross, setup),
+		cmocka_unit_test_setup(resumed_again_before_it_is_taken, setup),
+		cmocka_unit_test_setup(wakes_late, setup),
+	};
+	const struct CMUnitTest tids[] = {
+		cmocka_unit_test_setup(owner_changes_after_its_word_was_read, setup),
+		cmocka_unit_test_setup(unknown_owner_changes_amid_a_resume, setup),
+		cmocka_unit_test_setup(owner_becomes_known_amid_a_resume, setup),
+		cmocka_unit_test_setup(resumed_while_it_ends, setup),
+	};
+
+	if (wants_absent_swap("delay_points"))
+		return SKIPPED;
+	watchdog_start("delay_points");
+	if (argc == 1)
+		return cmocka_run_group_tests_name("delay points", cases, NULL, NULL) ?
+			       EXIT_FAILURE :
+			       EXIT_SUCCESS;
+	if (strcmp(argv[1], "tids"))
+		give_up("delay_points: wanted nothing or tids, found '%s'", argv[1]);
+	if (cannot_choose_tids("delay_points"))
+		return SKIPPED;
+	return cmocka_run_group_tests_name("delay points, TIDs used again", tids, NULL, NULL) ?
+		       EXIT_FAILURE :
+		       EXIT_SUCCESS;
+}
