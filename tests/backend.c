@@ -398,34 +398,72 @@ static void no_place_to_keep_it(void **state)
 	watchdog_stop();
 }
 
-/* Whoever refuses futex(2) altogether leaves nothing to wait with: that is said, and no more. */
+/*
+ * Whoever refuses futex(2) altogether leaves nothing to wait with: that is said, and no
+ * more. A resume has been given all the same.
+ */
+struct refusal {
+	int standard_error;
+	int way; /* WAYS: a resume */
+};
+
 static int waits_without_futex(void *arg)
 {
-	const int *standard_error = arg;
+	const struct refusal *r = arg;
+	struct sink target = { 0 };
 
 	/* cmocka has a handler of its own. */
 	signal(SIGABRT, SIG_DFL);
-	if (switchto_self() < 0 || dup2(*standard_error, STDERR_FILENO) < 0)
+	if (dup2(r->standard_error, STDERR_FILENO) < 0)
 		return EXIT_FAILURE;
+	sink_start(&target);
 	filter_call(SYS_futex, ANSWER(EPERM));
-	switchto_wait(NULL);
+	if (r->way == WAYS)
+		return switchto_resume(target.w.tid) ? EXIT_FAILURE : EXIT_SUCCESS;
+	sleep_this_way(r->way, target.w.tid);
 	return EXIT_FAILURE;
 }
 
 static void no_futex(void **state)
 {
-	char text[200] = "";
-	int ends[2];
-
 	(void)state;
-	assert_int_equal(pipe(ends), 0);
 	watchdog_start("no_futex");
-	assert_int_equal(run_child(waits_without_futex, &ends[1]), 128 + SIGABRT);
+	for (struct refusal r = { .way = 0 }; r.way <= WAYS; r.way++) {
+		char text[200] = "";
+		int ends[2];
+
+		assert_int_equal(pipe(ends), 0);
+		r.standard_error = ends[1];
+		assert_int_equal(run_child(waits_without_futex, &r),
+				 r.way == WAYS ? 0 : 128 + SIGABRT);
+		close(ends[1]);
+		assert_true(read(ends[0], text, sizeof(text) - 1) >= 0);
+		if (r.way < WAYS)
+			assert_non_null(
+				strstr(text, "libswitchto: FUTEX_WAIT: unexpected error 1 "));
+		else
+			assert_string_equal(text, "");
+		close(ends[0]);
+	}
 	watchdog_stop();
-	assert_true(read(ends[0], text, sizeof(text) - 1) > 0);
-	assert_non_null(strstr(text, "libswitchto: FUTEX_WAIT: unexpected error 1 "));
-	close(ends[0]);
-	close(ends[1]);
+}
+
+static int fails_without_key(void *arg)
+{
+	pthread_key_t key;
+
+	(void)arg;
+	while (pthread_key_create(&key, NULL) == 0)
+		;
+	return fails_with(EAGAIN);
+}
+
+static void no_key(void **state)
+{
+	(void)state;
+	watchdog_start("no_key");
+	assert_int_equal(run_child(fails_without_key, NULL), 0);
+	watchdog_stop();
 }
 
 int main(int argc, char **argv)
@@ -446,6 +484,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(no_identity),
 		cmocka_unit_test(no_place_to_keep_it),
 		cmocka_unit_test(no_futex),
+		cmocka_unit_test(no_key),
 	};
 	const struct {
 		const char *name;

@@ -45,7 +45,7 @@ static void sink_body(struct worker *w)
 	struct sink *s = w->arg;
 
 	do {
-		pid_t from = switchto_wait(NULL);
+		pid_t from = sleep_this_way(s->way, s->target);
 
 		CHECK(&w->v, from > 0);
 		atomic_store(&s->last, from);

@@ -12,6 +12,8 @@ void pair_works(struct verdict *v, unsigned int rounds);
 /* A thread that waits, over and over, and counts what ends its waits. */
 struct sink {
 	struct worker w;
+	int way; /* see sleep_this_way() */
+	pid_t target;
 	_Atomic unsigned int returns;
 	_Atomic pid_t last;
 	atomic_bool over;

@@ -18,12 +18,19 @@
 #define LOW_HALF 4
 #endif
 
+static unsigned int install_flags;
+
+void filter_all_threads(void)
+{
+	install_flags = SECCOMP_FILTER_FLAG_TSYNC;
+}
+
 static void install(struct sock_filter *code, unsigned short length)
 {
 	struct sock_fprog filter = { length, code };
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+	    syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, install_flags, &filter))
 		give_up("seccomp: wanted a filter, got %s; the kernel needs CONFIG_SECCOMP_FILTER",
 			strerror(errno));
 }

@@ -16,6 +16,9 @@
  */
 void filter_futex(uint32_t op, uint32_t answer);
 
+/* The filters after this are for the threads that there are already, too. */
+void filter_all_threads(void);
+
 /* The same of FUTEX_SWAP. */
 void filter_swap(uint32_t answer);
 

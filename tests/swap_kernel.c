@@ -182,50 +182,71 @@ static void one_system_call_per_switch(void **state)
  */
 struct loss {
 	uint32_t swap, hint; /* 0: that one stays */
+	bool for_all;	     /* also for the threads that are parked already */
+	const char *forced;  /* SWITCHTO_BACKEND */
 };
 
 static int loses_operation(void *arg)
 {
 	const struct loss *loss = arg;
 	struct verdict v = { 0 };
-	struct sink before = { 0 }, after = { 0 };
+	struct sink partner = { 0 }, sinks[WAYS + 1] = { 0 };
 	const struct timespec time = to_timespec(NSEC_PER_SEC / 100);
 	unsigned int returns;
 
+	if (loss->forced)
+		setenv("SWITCHTO_BACKEND", loss->forced, 1);
 	CHECK(&v, switchto_backend() && strcmp(switchto_backend(), "swap") == 0);
-	sink_start(&before);
+	/* Parked before, in every way; and the last one after it. */
+	sink_start(&partner);
+	for (int way = 0; way < WAYS; way++) {
+		sinks[way].way = way;
+		sinks[way].target = partner.w.tid;
+		sink_start(&sinks[way]);
+	}
+	if (loss->for_all)
+		filter_all_threads();
 	if (loss->swap)
 		filter_swap(loss->swap);
 	if (loss->hint)
 		filter_futex(FUTEX_WAKE_HINT, loss->hint);
 	pair_works(&v, 100);
-	sink_start(&after);
-	for (unsigned int i = 1; i <= 20; i++) {
-		struct sink *s = i & 1 ? &before : &after;
+	sink_start(&sinks[WAYS]);
+	for (unsigned int i = 1; i <= 10; i++) {
+		for (int way = 0; way <= WAYS; way++) {
+			struct sink *s = &sinks[way];
 
-		await_parked(s->w.tid);
-		if (i & 2)
-			CHECK_ERR(&v, switchto_switch_timed(s->w.tid, &time), ETIMEDOUT);
-		else
-			CHECK_EQ(&v, switchto_resume(s->w.tid), 0);
-		AWAIT(atomic_load(&s->returns) == (i + 1) / 2);
+			await_parked(s->w.tid);
+			if (i & 1)
+				CHECK_ERR(&v, switchto_switch_timed(s->w.tid, &time), ETIMEDOUT);
+			else
+				CHECK_EQ(&v, switchto_resume(s->w.tid), 0);
+			AWAIT(atomic_load(&s->returns) == i);
+		}
 	}
-	sink_stop(&before, &v, &returns);
-	CHECK_EQ(&v, returns, 10);
-	sink_stop(&after, &v, &returns);
-	CHECK_EQ(&v, returns, 10);
+	for (int way = 0; way <= WAYS; way++) {
+		sink_stop(&sinks[way], &v, &returns);
+		CHECK_EQ(&v, returns, 10);
+	}
+	sink_stop(&partner, &v, &returns);
+	CHECK(&v, returns >= 30);
 	return verdict_status(&v);
 }
 
 static void operation_is_lost(void **state)
 {
 	static const struct loss losses[] = {
-		{ ANSWER(ENOSYS), 0 },
-		{ ANSWER(EPERM), 0 },
-		{ 0, ANSWER(ENOSYS) },
-		{ 0, ANSWER(EPERM) },
-		{ ANSWER(ENOSYS), ANSWER(ENOSYS) },
-		{ ANSWER(EPERM), ANSWER(EPERM) },
+		{ .swap = ANSWER(ENOSYS) },
+		{ .swap = ANSWER(EPERM) },
+		{ .hint = ANSWER(ENOSYS) },
+		{ .hint = ANSWER(EPERM) },
+		{ .swap = ANSWER(ENOSYS), .hint = ANSWER(ENOSYS) },
+		{ .swap = ANSWER(EPERM), .hint = ANSWER(EPERM) },
+		{ .swap = ANSWER(ENOSYS), .for_all = true },
+		{ .hint = ANSWER(EPERM), .for_all = true },
+		{ .swap = ANSWER(EPERM), .hint = ANSWER(EPERM), .for_all = true },
+		{ .swap = ANSWER(ENOSYS), .hint = ANSWER(ENOSYS), .forced = "swap" },
+		{ .swap = ANSWER(EPERM), .for_all = true, .forced = "swap" },
 	};
 
 	(void)state;
