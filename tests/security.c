@@ -173,6 +173,7 @@ static int traced_child(void *arg)
 	tracer_mark(true);
 	CHECK_EQ(&v, switchto_wait(NULL), w.tid);
 	CHECK_ERR(&v, switchto_switch_timed(w.tid, &time), ETIMEDOUT);
+	CHECK_ERR(&v, switchto_wait_until(&no_time), ETIMEDOUT);
 	tracer_mark(false);
 	workers_join(&w, 1, &v);
 	tracer_mark(true);
@@ -400,6 +401,76 @@ static void listed_system_calls_suffice(void **state)
 	watchdog_stop();
 }
 
+/*
+ * restart_syscall answered with an error: a wait with a time can't be gone on with after
+ * a stop, which ends the process; one without goes on.
+ */
+struct refusal {
+	int standard_error;
+	bool timed;
+};
+
+static void waits_with_refusal(struct worker *w)
+{
+	const struct refusal *r = w->arg;
+	const struct timespec hour = { 3600, 0 };
+
+	CHECK_EQ(&w->v, switchto_self(), gettid());
+	filter_call(SYS_restart_syscall, ANSWER(EPERM));
+	CHECK_EQ(&w->v, switchto_wait(r->timed ? &hour : NULL), w->starter);
+}
+
+static int is_stopped_and_continued(void *arg)
+{
+	const struct refusal *r = arg;
+	struct verdict v = { 0 };
+	struct worker w = { 0 };
+
+	signal(SIGABRT, SIG_DFL);
+	if (dup2(r->standard_error, STDERR_FILENO) < 0)
+		return EXIT_FAILURE;
+	worker_start(&w, waits_with_refusal, arg);
+	/* FUTEX_SWAP refused, it is FUTEX_WAIT the next time. */
+	for (int i = 0; i < 10; i++) {
+		await_parked(w.tid);
+		kill(getpid(), SIGSTOP);
+	}
+	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	workers_join(&w, 1, &v);
+	return verdict_status(&v);
+}
+
+static void restart_refused(void **state)
+{
+	(void)state;
+	watchdog_start("restart_refused");
+	for (int timed = 0; timed < 2; timed++) {
+		struct refusal r = { .timed = timed };
+		char text[200] = "";
+		int ends[2], status;
+		pid_t child;
+
+		assert_int_equal(pipe(ends), 0);
+		r.standard_error = ends[1];
+		child = start_child(is_stopped_and_continued, &r);
+		while (waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status))
+			kill(child, SIGCONT);
+		close(ends[1]);
+		assert_true(read(ends[0], text, sizeof(text) - 1) >= 0);
+		close(ends[0]);
+		if (timed) {
+			assert_true(WIFSIGNALED(status));
+			assert_int_equal(WTERMSIG(status), SIGABRT);
+			assert_non_null(
+				strstr(text, "libswitchto: FUTEX_WAIT: unexpected error 1 "));
+		} else {
+			assert_true(WIFEXITED(status));
+			assert_int_equal(WEXITSTATUS(status), 0);
+		}
+	}
+	watchdog_stop();
+}
+
 /* --- its memory --------------------------------------------------------------------- */
 
 /* Of this process's address space, in pages. */
@@ -492,6 +563,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(set_user_id_program),
 		cmocka_unit_test(system_calls_on_the_list),
 		cmocka_unit_test(listed_system_calls_suffice),
+		cmocka_unit_test(restart_refused),
 		cmocka_unit_test(no_memory_for_unknown_tids),
 		cmocka_unit_test(memory_of_ended_threads_is_used_again),
 	};
