@@ -13,7 +13,8 @@ EXEMPT: first the argument, in lines that begin with #, then the lines it is for
 	FILE: FUNCTION: TEXT
 
 of which TEXT is the whole line without the white space around it, so that it
-is found again wherever it moves in its function; or * for all of the function.
+is found again wherever it moves in its function, with " #2" behind it for the
+second such line there, and so on; or * for all of the function.
 A line that is reached all the same is no fault: some are when a race goes so.
 """
 import json
@@ -46,6 +47,15 @@ def functions(lines):
         else:
             head.append(number)
     return inside
+
+
+def names(lines, where):
+    """For each line what it is called in its function: its text, and which one of its kind."""
+    seen, named = {}, []
+    for text, function in zip((line.strip() for line in lines), where):
+        seen[function, text] = seen.get((function, text), 0) + 1
+        named.append(text if seen[function, text] == 1 else f"{text} #{seen[function, text]}")
+    return named
 
 
 def read_exempt(path):
@@ -82,8 +92,9 @@ def main():
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             source = file.read().splitlines()
         where = functions(source)
-        for text, function in zip(source, where):
-            known.add((name, function, text.strip()))
+        named = names(source, where)
+        for text, function in zip(named, where):
+            known.add((name, function, text))
             known.add((name, function, "*"))
 
         # By number: a line of an inline function comes once for each copy.
@@ -102,7 +113,7 @@ def main():
         columns = [f"{a}/{b} {100 * a / b:5.1f} %" if b else "-"
                    for a, b in ((reached, len(lines)), (sum(taken), len(taken)))]
         print(f"{name:14} {columns[0]:>16} {columns[1]:>16}")
-        missed += [(name, n, where[n - 1], source[n - 1].strip()) for n, c in sorted(lines.items()) if not c]
+        missed += [(name, n, where[n - 1], named[n - 1]) for n, c in sorted(lines.items()) if not c]
     if not files:
         die(f"wanted counts of files in {folder}, found none in {coverage}")
 
