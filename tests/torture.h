@@ -177,6 +177,9 @@ const char *party_state(const struct party *party, unsigned int seat, char *text
 /* A party for a process of its own: for so many hand-overs, 0: for ever. */
 void small_party(uint64_t from, long handovers);
 
+/* Whether a mortal's successors get the TIDs of those that have ended. */
+bool tids_are_chosen(void);
+
 /* Whoever had @tid then has been joined: that it is not resumed is checked. */
 void resume_the_dead(pid_t tid, unsigned int enrolment);
 unsigned int enrolment_of(pid_t tid);

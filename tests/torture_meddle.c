@@ -348,15 +348,18 @@ struct sleeper {
 static void *sleep_on(void *arg)
 {
 	struct sleeper *sleeper = arg;
+	pid_t tid;
 	int old;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
 	enrol(sleeper->decisions);
 	sleeper->enrolment = enrolment_of(gettid());
-	atomic_store(&sleeper->tid, switchto_self());
+	tid = switchto_self();
 	if (!sleeper->deferred)
 		pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old);
 	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &old);
+	/* Not before: who is cancelled while it must not be ends with no result (glibc 2.36). */
+	atomic_store(&sleeper->tid, tid);
 	for (;;) {
 		if (switchto_wait(NULL) < 0 && errno != EINTR)
 			broken("wait of a thread that is to be cancelled: errno %d", errno);

@@ -49,8 +49,8 @@ struct self {
 	long returns, resumes;
 };
 
-/* How many threads had each TID, modulo 256. */
-static _Atomic uint8_t enrolments[TID_LIMIT];
+/* How many threads had each TID. */
+static _Atomic uint32_t enrolments[TID_LIMIT];
 
 static _Thread_local uint64_t handler_random, delay_random;
 
@@ -579,7 +579,9 @@ static bool act_wildly(struct self *me, unsigned int t, uint64_t random)
 		/* fallthrough */
 	default:
 		give_by_resume(me, t, to);
-		idle(me);
+		/* It may have come back: then nobody else has to do with us. */
+		if (!me->held)
+			idle(me);
 	}
 	return false;
 }
@@ -619,6 +621,12 @@ static void *live(void *arg);
 
 /* The TID of a mortal that has been joined, for the next one to have. */
 static _Atomic pid_t free_tid;
+static atomic_bool tid_chosen;
+
+bool tids_are_chosen(void)
+{
+	return atomic_load(&tid_chosen);
+}
 
 /* The next thread of whatever process gets @tid, if it is free. Not every kernel can. */
 static void choose_next_tid(pid_t tid)
@@ -626,7 +634,8 @@ static void choose_next_tid(pid_t tid)
 	char text[16];
 
 	snprintf(text, sizeof(text), "%d", tid - 1);
-	write_file("/proc/sys/kernel/ns_last_pid", text);
+	if (write_file("/proc/sys/kernel/ns_last_pid", text))
+		atomic_store(&tid_chosen, true);
 }
 
 static void seat_thread(struct seat *seat, pthread_t before, pid_t tid, unsigned int enrolment)
@@ -638,7 +647,7 @@ static void seat_thread(struct seat *seat, pthread_t before, pid_t tid, unsigned
 	if (!birth)
 		die("memory");
 	*birth = (struct birth){ seat, before, tid, enrolment };
-	if (need_all && tid)
+	if (need_all && atomic_load(&free_tid))
 		choose_next_tid(atomic_load(&free_tid));
 	for (int try = 0; (error = pthread_create(&thread, NULL, live, birth)); try++) {
 		errno = error;
