@@ -7,6 +7,7 @@
 #include "delay.h"
 #include "pair.h"
 #include "set_tid.h"
+#include "thread.h"
 
 #include <switchto/switchto.h>
 
@@ -72,6 +73,12 @@ static int setup(void **state)
 	return 0;
 }
 
+/* Parked by the library: a sanitizer's runtime sleeps in futexes, too. */
+static bool waits(pid_t tid)
+{
+	return (atomic_load(&thread_of(tid)->word) & WORD_STATE) == WAITING && is_parked(tid);
+}
+
 /* --- who acts --------------------------------------------------------------------- */
 
 /* What the acting thread does when it is released, and what came of it. */
@@ -129,23 +136,16 @@ static void actor_start(struct actor *a, enum act act, pid_t target)
 	AWAIT(atomic_load(&a->known));
 }
 
-/*
- * Has the resume been given? A plain switch waits if so, and is ended here. It may be
- * seen asleep in another futex than the library's, a sanitizer's: if it then fails, what
- * was to end it may be left over.
- */
+/* Has the resume been given? A plain switch waits if so, and is ended here. */
 static bool actor_gave(struct actor *a, struct verdict *v)
 {
-	bool ended = false;
-
 	if (a->act == SWITCH_PLAIN) {
-		AWAIT(atomic_load(&a->done) || is_parked(a->w.tid));
-		ended = !atomic_load(&a->done);
-		if (ended)
-			CHECK(v, switchto_resume(a->w.tid) == 0 || errno == ESRCH);
+		AWAIT(atomic_load(&a->done) || waits(a->w.tid));
+		if (!atomic_load(&a->done))
+			CHECK_EQ(v, switchto_resume(a->w.tid), 0);
 	}
 	workers_join(&a->w, 1, v);
-	CHECK(v, !a->more || (ended && a->result == -1));
+	CHECK(v, !a->more);
 	if (a->result == -1 && a->error == ESRCH)
 		return false;
 	if (a->act == RESUME)
@@ -160,10 +160,21 @@ static bool actor_gave(struct actor *a, struct verdict *v)
 /* A thread with the TID in question: when it becomes known is for the test to say. */
 struct owner {
 	struct worker w;
-	bool waits; /* once it is known, for one resume */
-	atomic_bool begin, known, end;
+	bool waits;   /* once it is known, for one resume */
+	bool lingers; /* known no more, in a destructor of the program's */
+	atomic_bool begin, known, end, forgotten, gone;
 	_Atomic pid_t first; /* what its wait returned */
 };
+
+static pthread_key_t last_key;
+
+static void last_words(void *arg)
+{
+	struct owner *o = arg;
+
+	atomic_store(&o->forgotten, true);
+	AWAIT(atomic_load(&o->gone));
+}
 
 static void owns(struct worker *w)
 {
@@ -177,6 +188,8 @@ static void owns(struct worker *w)
 			atomic_store(&o->first, switchto_wait(NULL));
 	}
 	AWAIT(atomic_load(&o->end));
+	if (o->lingers)
+		pthread_setspecific(last_key, o);
 }
 
 static void owner_becomes_known(struct owner *o)
@@ -184,7 +197,7 @@ static void owner_becomes_known(struct owner *o)
 	atomic_store(&o->begin, true);
 	AWAIT(atomic_load(&o->known));
 	if (o->waits)
-		await_parked(o->w.tid);
+		AWAIT(waits(o->w.tid));
 }
 
 static void owner_ends(struct owner *o, struct verdict *v)
@@ -225,7 +238,7 @@ static void heir_start(struct heir *h, pid_t tid)
 	start_as(tid, &h->w, inherits, h);
 	AWAIT(atomic_load(&h->ready));
 	if (h->waits)
-		await_parked(tid);
+		AWAIT(waits(tid));
 }
 
 /* It has got one resume, by @from, or none. */
@@ -326,6 +339,39 @@ static void unknown_owner_changes_amid_a_resume(void **state)
 }
 
 /*
+ * And the new one, not known either, has a resume of its own by the time that one goes
+ * on: that is its, and what comes late must not take its place.
+ */
+static void heir_is_resumed_amid_a_resume(void **state)
+{
+	static const enum switchto_delay points[] = { SWITCHTO_DELAY_EARLY_KNOWN,
+						      SWITCHTO_DELAY_EARLY_SEEN };
+
+	(void)state;
+	watchdog_start("HeirIsResumedAmidAResume");
+	for (unsigned int i = 0; i < 4; i++) {
+		struct owner former = { 0 };
+		struct heir heir = { 0 };
+		struct verdict v = { 0 };
+		struct actor actor;
+		struct hold *h;
+
+		worker_start(&former.w, owns, &former);
+		actor_start(&actor, i & 2 ? SWITCH_TIMED : RESUME, former.w.tid);
+		h = hold(0, actor.w.tid, points[i & 1]);
+		worker_release(&actor.w);
+		await_held(h);
+		owner_ends(&former, &v);
+		heir_start(&heir, former.w.tid);
+		CHECK_EQ(&v, switchto_resume(heir.w.tid), 0);
+		let_go(h);
+		CHECK(&v, !actor_gave(&actor, &v));
+		heir_has(&heir, true, gettid(), &v);
+		verdict_assert(&v);
+	}
+}
+
+/*
  * It becomes known in the middle of that, and its word is the place then. @where: it
  * is found so, or its word has been read already. Then it ends, or doesn't.
  */
@@ -378,6 +424,38 @@ static void owner_becomes_known_amid_a_resume(void **state)
 			owner_becomes_known_amid(act, SWITCHTO_DELAY_EARLY_WORD, i & 1, i & 2);
 		}
 	}
+}
+
+/* It becomes known, and has been by the time that it is looked at: no such thread. */
+static void owner_comes_and_goes_amid_a_resume(void **state)
+{
+	struct owner owner = { .lingers = true };
+	struct verdict v = { 0 };
+	struct hold *early, *late;
+	struct actor actor;
+
+	(void)state;
+	watchdog_start("OwnerComesAndGoesAmidAResume");
+	/* After the library's own key, so that this destructor runs after the library's. */
+	switchto_self();
+	assert_int_equal(pthread_key_create(&last_key, last_words), 0);
+	worker_start(&owner.w, owns, &owner);
+	actor_start(&actor, RESUME, owner.w.tid);
+	early = hold(0, actor.w.tid, SWITCHTO_DELAY_EARLY_KNOWN);
+	late = hold(1, actor.w.tid, SWITCHTO_DELAY_EARLY_CLOSED);
+	worker_release(&actor.w);
+	await_held(early);
+	owner_becomes_known(&owner);
+	let_go(early);
+	await_held(late);
+	atomic_store(&owner.end, true);
+	AWAIT(atomic_load(&owner.forgotten));
+	let_go(late);
+	CHECK(&v, !actor_gave(&actor, &v));
+	atomic_store(&owner.gone, true);
+	workers_join(&owner.w, 1, &v);
+	pthread_key_delete(last_key);
+	verdict_assert(&v);
 }
 
 /* A thread that ends: a resume meanwhile may find it or not, the heir has nothing. */
@@ -576,6 +654,7 @@ static void resumed_amid_a_switch(void **state)
 		pid_t by;
 
 		sink_start(&target);
+		AWAIT(waits(target.w.tid));
 		actor_start(&actor, cases[i].act, target.w.tid);
 		by = actor.w.tid;
 		h = hold(0, by, cases[i].where);
@@ -594,43 +673,70 @@ static void resumed_amid_a_switch(void **state)
 	}
 }
 
-/* Each gives before the other looks at its own word: both come back, from each other. */
+/* Both are in their switches before either has gone on: both come back, from each other. */
 static void switches_cross(void **state)
 {
-	static const enum switchto_delay points[] = { SWITCHTO_DELAY_SEEN, SWITCHTO_DELAY_GIVEN,
-						      SWITCHTO_DELAY_SLEEP };
+	static const enum switchto_delay points[] = { SWITCHTO_DELAY_SEEN, SWITCHTO_DELAY_GIVEN };
 
 	(void)state;
 	watchdog_start("SwitchesCross");
-	for (unsigned int first = 0; first < 2; first++) {
-		for (unsigned int i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
-			struct actor actor[2];
-			struct verdict v = { 0 };
-			struct hold *h[2];
-			pid_t tid[2];
+	for (unsigned int i = 0; i < 4; i++) {
+		const unsigned int first = i & 1;
+		struct actor actor[2];
+		struct verdict v = { 0 };
+		struct hold *h[2];
+		pid_t tid[2];
 
-			for (int j = 0; j < 2; j++)
-				actor_start(&actor[j], SWITCH_PLAIN, 0);
-			for (int j = 0; j < 2; j++) {
-				tid[j] = actor[j].w.tid;
-				actor[j].target = actor[!j].w.tid;
-				h[j] = hold((unsigned int)j, tid[j], points[i]);
-			}
-			for (int j = 0; j < 2; j++)
-				worker_release(&actor[j].w);
-			for (int j = 0; j < 2; j++)
-				await_held(h[j]);
-			let_go(h[first]);
-			let_go(h[!first]);
-			for (int j = 0; j < 2; j++)
-				workers_join(&actor[j].w, 1, &v);
-			for (int j = 0; j < 2; j++) {
-				CHECK_EQ(&v, actor[j].result, tid[!j]);
-				CHECK(&v, !actor[j].more);
-			}
-			verdict_assert(&v);
+		for (int j = 0; j < 2; j++)
+			actor_start(&actor[j], SWITCH_PLAIN, 0);
+		for (int j = 0; j < 2; j++) {
+			tid[j] = actor[j].w.tid;
+			actor[j].target = actor[!j].w.tid;
+			h[j] = hold((unsigned int)j, tid[j], points[i / 2]);
 		}
+		for (int j = 0; j < 2; j++)
+			worker_release(&actor[j].w);
+		for (int j = 0; j < 2; j++)
+			await_held(h[j]);
+		let_go(h[first]);
+		let_go(h[!first]);
+		for (int j = 0; j < 2; j++)
+			workers_join(&actor[j].w, 1, &v);
+		for (int j = 0; j < 2; j++) {
+			CHECK_EQ(&v, actor[j].result, tid[!j]);
+			CHECK(&v, !actor[j].more);
+		}
+		verdict_assert(&v);
 	}
+}
+
+/* The first is about to sleep when it is switched to: that one comes back at once. */
+static void switched_to_before_it_sleeps(void **state)
+{
+	struct actor first, second;
+	struct verdict v = { 0 };
+	struct hold *h;
+	pid_t tid[2];
+
+	(void)state;
+	watchdog_start("SwitchedToBeforeItSleeps");
+	actor_start(&second, SWITCH_PLAIN, 0);
+	actor_start(&first, SWITCH_PLAIN, second.w.tid);
+	tid[0] = first.w.tid;
+	tid[1] = second.w.tid;
+	second.target = tid[0];
+	h = hold(0, tid[0], SWITCHTO_DELAY_SLEEP);
+	worker_release(&first.w);
+	await_held(h);
+	worker_release(&second.w);
+	workers_join(&second.w, 1, &v);
+	CHECK_EQ(&v, second.result, tid[0]);
+	CHECK(&v, !second.more);
+	let_go(h);
+	workers_join(&first.w, 1, &v);
+	CHECK_EQ(&v, first.result, tid[1]);
+	CHECK(&v, !first.more);
+	verdict_assert(&v);
 }
 
 /* Two resumes before the first has been taken are one, by the later one. */
@@ -678,6 +784,7 @@ static void wakes_late(void **state)
 	watchdog_start("WakesLate");
 	sigaction(SIGUSR1, &action, NULL);
 	sink_start(&target);
+	AWAIT(waits(target.w.tid));
 	actor_start(&resumer, RESUME, target.w.tid);
 	by = resumer.w.tid;
 	h = hold(0, by, SWITCHTO_DELAY_WAKE);
@@ -688,7 +795,7 @@ static void wakes_late(void **state)
 	pthread_kill(target.w.thread, SIGUSR1);
 	AWAIT(atomic_load(&target.returns) == 1);
 	CHECK_EQ(&v, atomic_load(&target.last), by);
-	await_parked(target.w.tid);
+	AWAIT(waits(target.w.tid));
 	let_go(h);
 	workers_join(&resumer.w, 1, &v);
 	CHECK_EQ(&v, resumer.result, 0);
@@ -706,12 +813,15 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup(resumed_amid_a_wait, setup),
 		cmocka_unit_test_setup(resumed_amid_a_switch, setup),
 		cmocka_unit_test_setup(switches_cross, setup),
+		cmocka_unit_test_setup(switched_to_before_it_sleeps, setup),
+		cmocka_unit_test_setup(owner_comes_and_goes_amid_a_resume, setup),
 		cmocka_unit_test_setup(resumed_again_before_it_is_taken, setup),
 		cmocka_unit_test_setup(wakes_late, setup),
 	};
 	const struct CMUnitTest tids[] = {
 		cmocka_unit_test_setup(owner_changes_after_its_word_was_read, setup),
 		cmocka_unit_test_setup(unknown_owner_changes_amid_a_resume, setup),
+		cmocka_unit_test_setup(heir_is_resumed_amid_a_resume, setup),
 		cmocka_unit_test_setup(owner_becomes_known_amid_a_resume, setup),
 		cmocka_unit_test_setup(resumed_while_it_ends, setup),
 	};

@@ -72,8 +72,8 @@
  * the process has no file descriptor left for the new thread to be told from the
  * old one by, the new one may return from one wait for it. The same goes for two
  * threads that begin in the same 10 ms and have the same TID, the first of which is
- * resumed and ends without ever having called, where the kernel does not number
- * threads (before Linux 6.9, or with a seccomp filter that refuses pidfd_open(2)).
+ * resumed before it is known, where the kernel does not number threads (before
+ * Linux 6.9, or with a seccomp filter that refuses pidfd_open(2)).
  *
  * One copy of the library per process: two have two tables. For code that is
  * unloaded with dlclose() use the shared library, which stays.
