@@ -407,28 +407,32 @@ static void listed_system_calls_suffice(void **state)
  */
 struct refusal {
 	int standard_error;
-	bool timed;
+	int way;
+	pid_t target;
 };
 
 static void waits_with_refusal(struct worker *w)
 {
 	const struct refusal *r = w->arg;
-	const struct timespec hour = { 3600, 0 };
 
 	CHECK_EQ(&w->v, switchto_self(), gettid());
 	filter_call(SYS_restart_syscall, ANSWER(EPERM));
-	CHECK_EQ(&w->v, switchto_wait(r->timed ? &hour : NULL), w->starter);
+	CHECK_EQ(&w->v, sleep_this_way(r->way, r->target), w->starter);
 }
 
 static int is_stopped_and_continued(void *arg)
 {
-	const struct refusal *r = arg;
+	struct refusal *r = arg;
+	struct sink target = { 0 };
 	struct verdict v = { 0 };
 	struct worker w = { 0 };
+	unsigned int returns;
 
 	signal(SIGABRT, SIG_DFL);
 	if (dup2(r->standard_error, STDERR_FILENO) < 0)
 		return EXIT_FAILURE;
+	sink_start(&target);
+	r->target = target.w.tid;
 	worker_start(&w, waits_with_refusal, arg);
 	/* FUTEX_SWAP refused, it is FUTEX_WAIT the next time. */
 	for (int i = 0; i < 10; i++) {
@@ -437,6 +441,8 @@ static int is_stopped_and_continued(void *arg)
 	}
 	CHECK_EQ(&v, switchto_resume(w.tid), 0);
 	workers_join(&w, 1, &v);
+	sink_stop(&target, &v, &returns);
+	CHECK_EQ(&v, returns, way_switches(r->way));
 	return verdict_status(&v);
 }
 
@@ -444,8 +450,8 @@ static void restart_refused(void **state)
 {
 	(void)state;
 	watchdog_start("restart_refused");
-	for (int timed = 0; timed < 2; timed++) {
-		struct refusal r = { .timed = timed };
+	for (int way = 0; way < WAYS; way++) {
+		struct refusal r = { .way = way };
 		char text[200] = "";
 		int ends[2], status;
 		pid_t child;
@@ -458,7 +464,7 @@ static void restart_refused(void **state)
 		close(ends[1]);
 		assert_true(read(ends[0], text, sizeof(text) - 1) >= 0);
 		close(ends[0]);
-		if (timed) {
+		if (way >= TIMED) {
 			assert_true(WIFSIGNALED(status));
 			assert_int_equal(WTERMSIG(status), SIGABRT);
 			assert_non_null(
