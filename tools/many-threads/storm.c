@@ -107,7 +107,7 @@ static void go_round(void)
 {
 	static const char first[] = "100";
 
-	if (last_pid >= 0 && atomic_load(&newest) > 100 + 4 * n_slots &&
+	if (last_pid >= 0 && atomic_load(&newest) > 100 + 2 * n_slots &&
 	    pwrite(last_pid, first, sizeof(first) - 1, 0) < 0)
 		last_pid = -1;
 }
