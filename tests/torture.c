@@ -173,6 +173,7 @@ void broken(const char *format, ...)
 /* --- the watch -------------------------------------------------------------------- */
 
 static const char features[] = "/sys/kernel/debug/sched/features";
+static const char handoff_counts[] = "/sys/kernel/debug/futex_swap";
 
 /* The kernel's check of its own sums. It warns in its log as well. */
 static void verify_averages(void)
@@ -260,11 +261,38 @@ static bool verify_sums(void)
 	return write_file(features, now ? "VERIFY_SUMS" : "NO_VERIFY_SUMS");
 }
 
+static const char *const deed_names[DEEDS] = { "signals", "stops",   "traces",	"kills",
+					       "exits",	  "forks",   "cancels", "changes",
+					       "moves",	  "freezes", "hotplugs" };
+
+/*
+ * Of a run that needs all and is not too short for it, what has not happened yet of all
+ * that it is about; or NULL.
+ */
+static const char *missing(double seconds)
+{
+	char counts[2048];
+
+	if (!need_all || some_left_out || calm_percent == 100 || seconds < 30)
+		return NULL;
+	for (int i = 0; i < DEEDS; i++)
+		if (!atomic_load(&shared->deeds[i]) &&
+		    (i != HOTPLUGS || sysconf(_SC_NPROCESSORS_CONF) > 1))
+			return deed_names[i];
+	/* Else it takes a walk round the few that there are. */
+	if (!total(REUSED) && (tids_are_chosen() || total(LIVES) > 1000))
+		return "TIDs used again";
+	if (swaps && (!read_file(handoff_counts, counts, sizeof(counts)) ||
+		      !strncmp(counts, "handoff 0\n", strlen("handoff 0\n"))))
+		return "hand-offs";
+	return NULL;
+}
+
 static double watch(void)
 {
 	bool verifies = verify_sums();
 	long long start = now_ns();
-	double seconds = 0, checked = 0, verified = 0, said = 0;
+	double seconds = 0, enough_at = 0, checked = 0, verified = 0, said = 0;
 
 	if (verifies && verify_percent)
 		printf("the kernel verifies its sums, %u %% of the time\n", verify_percent);
@@ -272,8 +300,11 @@ static double watch(void)
 		bool enough = (wanted_handovers && handovers() >= wanted_handovers) ||
 			      (wanted_seconds && seconds >= wanted_seconds);
 
-		if (enough)
+		/* On a slow machine it goes on until all has happened, as long as we are patient. */
+		if (enough && (!missing(seconds) || seconds > enough_at + patience))
 			return seconds;
+		if (!enough)
+			enough_at = seconds;
 		pause_ns(50000000);
 		seconds = (double)(now_ns() - start) / 1e9;
 		if (verifies)
@@ -308,36 +339,6 @@ static void print_parties_counts(void)
 		       party_count(party, GONE), party_count(party, LIVES),
 		       party_count(party, REUSED));
 	}
-}
-
-static const char *const deed_names[DEEDS] = { "signals", "stops",   "traces",	"kills",
-					       "exits",	  "forks",   "cancels", "changes",
-					       "moves",	  "freezes", "hotplugs" };
-
-static bool some_of(const char *what, long count)
-{
-	if (!count)
-		fprintf(stderr, "torture: wanted some %s, found none in all of the run\n", what);
-	return count;
-}
-
-/*
- * Of a run that needs all and is not too short for it: has all that it is about
- * happened? @counts is the kernel's account of its hand-offs, in debugfs.
- */
-static bool was_complete(const char *counts)
-{
-	const char *handoffs = strstr(counts, "handoff ");
-	bool complete = !swaps ||
-			some_of("hand-offs", handoffs ? atol(handoffs + strlen("handoff ")) : 0);
-
-	for (int i = 0; i < DEEDS; i++)
-		if (i != HOTPLUGS || sysconf(_SC_NPROCESSORS_CONF) > 1)
-			complete &= some_of(deed_names[i], atomic_load(&shared->deeds[i]));
-	/* Else it takes a walk round the few that there are. */
-	if (tids_are_chosen() || total(LIVES) > 1000)
-		complete &= some_of("TIDs used again", total(REUSED));
-	return complete;
 }
 
 static void print_summary(double seconds)
@@ -377,9 +378,8 @@ static void begin_parties(void)
 
 static int work(void)
 {
-	static const char counts[] = "/sys/kernel/debug/futex_swap";
 	struct sigaction action = { .sa_handler = resuming_handler };
-	char text[2048] = "";
+	char text[2048];
 	double seconds;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -410,11 +410,13 @@ static int work(void)
 	print_parties_counts();
 	if (delay_permille)
 		print_delays();
-	if (read_file(counts, text, sizeof(text)))
+	if (read_file(handoff_counts, text, sizeof(text)))
 		fputs(text, stdout);
-	if (need_all && !some_left_out && calm_percent < 100 && seconds >= 30 &&
-	    !was_complete(text))
+	if (missing(seconds)) {
+		fprintf(stderr, "torture: wanted some %s, found none in all of the run\n",
+			missing(seconds));
 		return 1;
+	}
 	print_summary(seconds);
 	return 0;
 }

@@ -514,7 +514,6 @@ static bool run_a_child(uint64_t *dice)
 	if (!atomic_load(&shared->deeds[KILLS]))
 		how = IS_KILLED;
 	child = fork();
-
 	if (child < 0) {
 		/* Those few TIDs are all taken just now. */
 		if (errno == EAGAIN)
