@@ -357,22 +357,32 @@ static void print_summary(double seconds)
 
 /* --- the worker ------------------------------------------------------------------- */
 
+/*
+ * Whoever has had a mortal's TID is resumed as that now and then, so the threads of
+ * all other parties, which count their resumes, have theirs before the first mortal
+ * ends.
+ */
 static void begin_parties(void)
 {
-	unsigned int threads = 0, number = 0;
+	struct plan planned[MOST_PARTIES];
+	unsigned int threads = 0, parties = 0;
 
-	while (threads < wanted_threads && number < MOST_PARTIES) {
-		struct plan plan = plans[number % PLANS];
+	for (; threads < wanted_threads && parties < MOST_PARTIES; parties++) {
+		struct plan *plan = &planned[parties];
 
+		*plan = plans[parties % PLANS];
 		/* One is no party: the last may have one more than wanted. */
-		if (plan.seats > wanted_threads - threads)
-			plan.seats = wanted_threads - threads > 1 ? wanted_threads - threads : 2;
-		if (plan.tokens > plan.seats)
-			plan.tokens = plan.seats;
-		party_begin(&shared->party[number], &plan, seed, number);
-		threads += plan.seats;
-		shared->parties = ++number;
+		if (plan->seats > wanted_threads - threads)
+			plan->seats = wanted_threads - threads > 1 ? wanted_threads - threads : 2;
+		if (plan->tokens > plan->seats)
+			plan->tokens = plan->seats;
+		threads += plan->seats;
 	}
+	for (int mortal = 0; mortal <= 1; mortal++)
+		for (unsigned int number = 0; number < parties; number++)
+			if (planned[number].mortal == mortal)
+				party_begin(&shared->party[number], &planned[number], seed, number);
+	shared->parties = parties;
 	atomic_store(&shared->started, 1);
 }
 
