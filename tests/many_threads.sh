@@ -227,7 +227,7 @@ part_storm() {
 		skip "storm with TIDs that come back at once: wanted a PID namespace and its ns_last_pid, can't have them here (root may, on a kernel with CONFIG_CHECKPOINT_RESTORE)"
 		return
 	fi
-	# On a slow machine it takes a while until some hundred threads have been.
+	# TIDs begin again only after some 230 threads: a slow machine needs longer for them.
 	for seconds in 2 8 32; do
 		storm "storm with TIDs that come back at once" $seconds unshare --fork --pid --mount-proc
 		[ "$status" -eq 0 ] || break

@@ -358,9 +358,9 @@ static void print_summary(double seconds)
 /* --- the worker ------------------------------------------------------------------- */
 
 /*
- * Whoever has had a mortal's TID is resumed as that now and then, so the threads of
- * all other parties, which count their resumes, have theirs before the first mortal
- * ends.
+ * A thread that gets a dead mortal's TID may be resumed in its place. All other
+ * parties count their resumes, so their threads, of which none is ever replaced, must
+ * all be there before the first mortal ends.
  */
 static void begin_parties(void)
 {
@@ -378,11 +378,11 @@ static void begin_parties(void)
 			plan->tokens = plan->seats;
 		threads += plan->seats;
 	}
+	shared->parties = parties;
 	for (int mortal = 0; mortal <= 1; mortal++)
 		for (unsigned int number = 0; number < parties; number++)
 			if (planned[number].mortal == mortal)
 				party_begin(&shared->party[number], &planned[number], seed, number);
-	shared->parties = parties;
 	atomic_store(&shared->started, 1);
 }
 
