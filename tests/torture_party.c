@@ -798,6 +798,11 @@ void party_begin(struct party *party, const struct plan *plan, uint64_t from, un
 	for (unsigned int i = 0; i < plan->seats; i++) {
 		party->seats[i].party = party;
 		party->seats[i].index = i;
+		/*
+		 * Until somebody sits there: one of the others may get its token before
+		 * that, by a resume of a dead one whose TID it has.
+		 */
+		party->seats[i].box = BOX_CLOSED;
 		atomic_store(&party->seats[i].doing, "nothing");
 	}
 	for (unsigned int t = 0; t < plan->tokens; t++) {
