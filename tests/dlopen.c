@@ -184,10 +184,18 @@ static int first_use_with(void *arg)
 	return verdict_status(&v);
 }
 
-/* The same for the resume of a thread that is not known. */
-static int resume_with(void *arg)
+enum first_call { FIRST_RESUME, FIRST_WAIT, FIRST_SWITCH };
+
+struct first_call_with {
+	rlim_t spare;
+	enum first_call call;
+};
+
+/* The same where the first call is another: it is done, or has no effect at all. */
+static int first_call_with(void *arg)
 {
-	const rlim_t *spare = arg;
+	const struct first_call_with *first = arg;
+	const struct timespec no_time = { 0, 0 };
 	struct rlimit limit, whole;
 	struct library l;
 	struct verdict v = { 0 };
@@ -196,17 +204,34 @@ static int resume_with(void *arg)
 	open_library(&l);
 	getrlimit(RLIMIT_AS, &whole);
 	limit = whole;
-	limit.rlim_cur = address_space() + *spare;
+	limit.rlim_cur = address_space() + first->spare;
 	setrlimit(RLIMIT_AS, &limit);
 	errno = 0;
-	ret = l.resume(gettid());
+	if (first->call == FIRST_RESUME)
+		ret = l.resume(gettid());
+	else if (first->call == FIRST_WAIT)
+		ret = l.wait(&no_time);
+	else
+		ret = l.switch_(gettid());
 	error = errno;
 	setrlimit(RLIMIT_AS, &whole);
 
-	CHECK(&v, ret == 0 || (ret == -1 && error == ENOMEM));
-	if (ret == -1)
-		CHECK_EQ(&v, l.resume(gettid()), 0);
-	CHECK_EQ(&v, l.wait(NULL), gettid());
+	switch (first->call) {
+	case FIRST_RESUME:
+		CHECK(&v, ret == 0 || (ret == -1 && error == ENOMEM));
+		if (ret == -1)
+			CHECK_EQ(&v, l.resume(gettid()), 0);
+		CHECK_EQ(&v, l.wait(NULL), gettid());
+		break;
+	case FIRST_WAIT:
+		CHECK(&v, ret == -1 && (error == ETIMEDOUT || error == ENOMEM));
+		break;
+	case FIRST_SWITCH:
+		CHECK(&v, ret == gettid() || (ret == -1 && error == ENOMEM));
+		break;
+	}
+	CHECK_ERR(&v, l.wait(&no_time), ETIMEDOUT);
+	CHECK_EQ(&v, l.switch_(gettid()), gettid());
 	return verdict_status(&v);
 }
 
@@ -220,7 +245,11 @@ static void little_address_space(void **state)
 		rlim_t bytes = spare[i];
 
 		assert_int_equal(run_child(first_use_with, &bytes), 0);
-		assert_int_equal(run_child(resume_with, &bytes), 0);
+		for (enum first_call c = FIRST_RESUME; c <= FIRST_SWITCH; c++) {
+			struct first_call_with first = { bytes, c };
+
+			assert_int_equal(run_child(first_call_with, &first), 0);
+		}
 	}
 }
 #endif
