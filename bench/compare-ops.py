@@ -1,0 +1,60 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""What the patches add to the futex operations that were there: two outputs of futex-ops."""
+
+import argparse
+import re
+import sys
+
+# By so much the requeue operations differ from boot to boot of one kernel.
+REQUEUE = 4
+# A fork and its end also clear and test a pointer more: the changelog of patch 0012.
+FORK = 0.01
+
+
+def figures(path):
+    """Operation: instructions."""
+    result = {}
+    try:
+        with open(path, encoding="utf-8") as lines:
+            for line in lines:
+                found = re.fullmatch(r"(\S.*?)  +([0-9.]+)\n", line)
+                if found:
+                    result[found[1]] = float(found[2])
+    except OSError as error:
+        sys.exit(f"compare-ops.py: wanted to read {path}, got {error.strerror}")
+    if not result:
+        sys.exit(f"compare-ops.py: {path}: wanted the output of futex-ops, found none")
+    return result
+
+
+def allowed(name, before):
+    """How many instructions more are within what differs without the patches, too."""
+    if name.startswith("(fork"):
+        return before * FORK
+    return REQUEUE if "REQUEUE" in name and "WAIT" not in name else 0.5
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stock", help="of the stock kernel")
+    parser.add_argument("patched", help="of the patched one")
+    arguments = parser.parse_args()
+    stock, patched = figures(arguments.stock), figures(arguments.patched)
+    if stock.keys() != patched.keys():
+        sys.exit("compare-ops.py: wanted the same operations of both kernels, found "
+                 f"{', '.join(stock.keys() ^ patched.keys())} of one")
+    dearer = []
+    print(f"{'insn per call':38} {'stock':>9} {'patched':>9} {'':>7}")
+    for name, before in stock.items():
+        more = patched[name] - before
+        print(f"{name:38} {before:9.1f} {patched[name]:9.1f} {more:+7.1f}")
+        if more > allowed(name, before):
+            dearer.append(f"{name} {more:+.1f}")
+    print("FAIL  operations that were there are dearer: " + ", ".join(dearer) if dearer else
+          "PASS  the operations that were there are none of them dearer")
+    return bool(dearer)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
