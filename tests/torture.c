@@ -132,6 +132,7 @@ static void print_tasks(void)
 }
 
 static long printed[MOST_PARTIES][MOST_SEATS];
+static double slept_through;
 
 static void print_parties(void)
 {
@@ -180,6 +181,7 @@ void broken(const char *format, ...)
 	print_parties();
 	print_tasks();
 	print_still();
+	fprintf(stderr, "the watch had slept through %.1f s\n", slept_through);
 	abort();
 }
 
@@ -227,7 +229,11 @@ static double watched(long long *last)
 	long long now = now_ns(), time = now - *last;
 
 	*last = now;
-	return (double)(time < 2 * WATCH_NS ? time : 2 * WATCH_NS) / 1e9;
+	if (time > 2 * WATCH_NS) {
+		slept_through += (double)(time - 2 * WATCH_NS) / 1e9;
+		time = 2 * WATCH_NS;
+	}
+	return (double)time / 1e9;
 }
 
 /* No token may stand still for longer than our patience. */
@@ -452,6 +458,8 @@ static int work(void)
 	meddlers_clean_up();
 
 	print_parties_counts();
+	if (slept_through > 1)
+		printf("the watch slept through %.1f s\n", slept_through);
 	if (delay_permille)
 		print_delays();
 	if (read_file(handoff_counts, text, sizeof(text)))

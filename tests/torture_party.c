@@ -816,7 +816,8 @@ void party_begin(struct party *party, const struct plan *plan, uint64_t from, un
 		seat_thread(&party->seats[i], pthread_self(), 0, 0);
 	/* A seat without a thread is one whose thread has just ended, later on. */
 	for (unsigned int i = 0; i < plan->seats; i++)
-		while (!atomic_load(&party->seats[i].tid))
+		while (!atomic_load(&party->seats[i].tid) ||
+		       (!plan->mortal && atomic_load(&party->seats[i].box) & BOX_CLOSED))
 			pause_ns(100000);
 	for (unsigned int t = 0; t < plan->tokens; t++) {
 		pid_t tid = atomic_load(&party->seats[t % plan->seats].tid);

@@ -32,6 +32,9 @@
 #ifndef FIRST
 #define FIRST 2
 #endif
+#if OPS > 2 || FIRST > 2
+#error of what a thread writes there are two bits
+#endif
 #define CALLS(thread) (thread == 1 -> FIRST : OPS)
 
 #define me _pid
