@@ -527,6 +527,23 @@ static void lives_once(struct worker *w)
 	CHECK_EQ(&w->v, switchto_self(), w->tid);
 }
 
+static void lives_and_exits(struct worker *w)
+{
+	lives_once(w);
+	pthread_exit(NULL);
+}
+
+static void lives_and_is_cancelled(struct worker *w)
+{
+	lives_once(w);
+	pthread_cancel(pthread_self());
+	pthread_testcancel();
+}
+
+static void (*const lives[])(struct worker *w) = { lives_once, lives_and_exits,
+						   lives_and_is_cancelled };
+#define WAYS_TO_END (sizeof(lives) / sizeof(lives[0]))
+
 static int many_lives(void *arg)
 {
 	struct verdict v = { 0 };
@@ -535,12 +552,14 @@ static int many_lives(void *arg)
 	long before;
 
 	(void)arg;
-	/* The C library's own memory for a thread is there after the first. */
-	worker_start(&w, lives_once, NULL);
-	workers_join(&w, 1, &v);
+	/* The C library's own memory for a thread, and for its end, is there after the first. */
+	for (unsigned int i = 0; i < WAYS_TO_END; i++) {
+		worker_start(&w, lives[i], NULL);
+		workers_join(&w, 1, &v);
+	}
 	before = pages();
-	for (int i = 0; i < LIVES; i++) {
-		worker_start(&w, lives_once, NULL);
+	for (unsigned int i = 0; i < LIVES; i++) {
+		worker_start(&w, lives[i % WAYS_TO_END], NULL);
 		lowest = w.tid < lowest ? w.tid : lowest;
 		highest = w.tid > highest ? w.tid : highest;
 		workers_join(&w, 1, &v);
