@@ -9,13 +9,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/*
- * The patched kernel's. No system header has it, and 13, the number of the
- * series of 2020, is FUTEX_LOCK_PI2 today.
- */
-#ifndef FUTEX_SWAP
-#define FUTEX_SWAP 14
-#endif
+/* The patched kernel's, whatever an installed header says. */
+#undef FUTEX_SWAP
+#define FUTEX_SWAP 96
 
 /* A turn to be taken: 1 from when it is given to when it is taken. */
 struct alignas(64) Word {

@@ -62,10 +62,14 @@ static int fails_with(int error)
 	return verdict_status(&v);
 }
 
+/* The number of 2020, which Linux then took for another, as it may those after it. */
+#define FIRST_OTHER 13
+
 struct surroundings {
 	const char *variable; /* NULL: unset */
 	uint32_t filter;
-	uint32_t filter_hint; /* of FUTEX_WAKE_HINT */
+	uint32_t filter_wake_only; /* of FUTEX_SWAP that only wakes */
+	bool others_kill;	   /* operations FIRST_OTHER and on, up to FUTEX_SWAP */
 	const char *expected;
 };
 
@@ -79,24 +83,23 @@ static int run_again(void *arg)
 		unsetenv("SWITCHTO_BACKEND");
 	if (s->filter)
 		filter_swap(s->filter);
-	if (s->filter_hint)
-		filter_futex(FUTEX_WAKE_HINT, s->filter_hint);
+	if (s->filter_wake_only)
+		filter_swap_forms(0, s->filter_wake_only);
+	if (s->others_kill)
+		filter_futex_range(FIRST_OTHER, FUTEX_SWAP - 1, SECCOMP_RET_KILL_PROCESS);
 	exec_self(s->expected);
 }
 
-static void expect_both(const char *variable, uint32_t filter, uint32_t filter_hint,
-			const char *expected)
+static void expect_in(struct surroundings s)
 {
-	struct surroundings s = { variable, filter, filter_hint, expected };
-
-	watchdog_start(expected);
+	watchdog_start(s.expected);
 	assert_int_equal(run_child(run_again, &s), 0);
 	watchdog_stop();
 }
 
 static void expect(const char *variable, uint32_t filter, const char *expected)
 {
-	expect_both(variable, filter, 0, expected);
+	expect_in((struct surroundings){ variable, filter, .expected = expected });
 }
 
 /* What the tests found out for themselves. */
@@ -156,31 +159,66 @@ static void filter_says_another(void **state)
 	expect(NULL, ANSWER(0), "EPERM");
 }
 
-/*
- * The two operations come together: without the second the first is not used. On a
- * kernel that has neither, the answer to the first is the one that counts.
- */
-static void filter_of_hint_alone(void **state)
+static void expect_wake_only(const char *variable, uint32_t filter, const char *expected)
 {
-	(void)state;
-	expect_both(NULL, 0, ANSWER(ENOSYS), "wake-wait");
-	expect_both("swap", 0, ANSWER(ENOSYS), "ENOSYS");
-	expect_both("wake-wait", 0, ANSWER(ENOSYS), "wake-wait");
-	expect_both(NULL, 0, ANSWER(EPERM), has_swap ? "EPERM" : "wake-wait");
-	expect_both("swap", 0, ANSWER(EPERM), has_swap ? "EPERM" : "ENOSYS");
-	expect_both("wake-wait", 0, ANSWER(EPERM), "wake-wait");
-	expect_both("wake-wait", 0, SECCOMP_RET_KILL_PROCESS, "wake-wait");
+	expect_in((struct surroundings){ variable, .filter_wake_only = filter,
+					 .expected = expected });
 }
 
-static void filter_of_both(void **state)
+/* The probe waits as well, so it does not hear of this: each resume does. */
+static void filter_of_wake_only(void **state)
 {
+	static const int errors[] = { ENOSYS, EPERM, 0 };
+
 	(void)state;
-	expect_both(NULL, ANSWER(ENOSYS), ANSWER(ENOSYS), "wake-wait");
-	expect_both("swap", ANSWER(ENOSYS), ANSWER(ENOSYS), "ENOSYS");
-	expect_both(NULL, ANSWER(EPERM), ANSWER(EPERM), "EPERM");
-	expect_both(NULL, ANSWER(ENOSYS), ANSWER(EPERM), "wake-wait");
-	expect_both(NULL, ANSWER(EPERM), ANSWER(ENOSYS), "EPERM");
-	expect_both("wake-wait", ANSWER(EPERM), ANSWER(EPERM), "wake-wait");
+	for (int i = 0; i < 3; i++) {
+		uint32_t filter = ANSWER(errors[i]);
+
+		expect_wake_only(NULL, filter, has_swap ? "swap" : "wake-wait");
+		expect_wake_only("swap", filter, has_swap ? "swap" : "ENOSYS");
+		expect_wake_only("wake-wait", filter, "wake-wait");
+	}
+	expect_wake_only("wake-wait", SECCOMP_RET_KILL_PROCESS, "wake-wait");
+}
+
+/*
+ * The numbers up to FUTEX_SWAP may be given to other operations, or be in use in
+ * another patched kernel. The library makes none of these calls, not even to ask.
+ */
+static int asks_other(void *arg)
+{
+	uint32_t word = 0;
+
+	filter_futex_range(FIRST_OTHER, FUTEX_SWAP - 1, SECCOMP_RET_KILL_PROCESS);
+	syscall(SYS_futex, &word, *(int *)arg | FUTEX_PRIVATE_FLAG, 1, NULL, &word, 0);
+	return 0;
+}
+
+static void other_operation_not_asked(void **state)
+{
+	int others[] = { FIRST_OTHER, 14, FUTEX_SWAP - 1 }, known[] = { FUTEX_WAKE, FUTEX_SWAP };
+	struct surroundings s = { .others_kill = true };
+
+	(void)state;
+	watchdog_start("other_operation_not_asked");
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(run_child(asks_other, &others[i]), 128 + SIGSYS);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(run_child(asks_other, &known[i]), 0);
+
+	s.filter = ANSWER(ENOSYS);
+	s.expected = "wake-wait";
+	expect_in(s);
+	s.variable = "swap";
+	s.expected = "ENOSYS";
+	expect_in(s);
+
+	s.filter = 0;
+	s.expected = has_swap ? "swap" : "ENOSYS";
+	expect_in(s);
+	s.variable = NULL;
+	s.expected = has_swap ? "swap" : "wake-wait";
+	expect_in(s);
 }
 
 /*
@@ -476,8 +514,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(filter_says_enosys),
 		cmocka_unit_test(filter_says_eperm),
 		cmocka_unit_test(filter_says_another),
-		cmocka_unit_test(filter_of_hint_alone),
-		cmocka_unit_test(filter_of_both),
+		cmocka_unit_test(filter_of_wake_only),
+		cmocka_unit_test(other_operation_not_asked),
 		cmocka_unit_test(operation_is_gained),
 		cmocka_unit_test(filter_kills),
 		cmocka_unit_test(no_pidfd),

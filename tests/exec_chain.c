@@ -11,9 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#ifndef FUTEX_SWAP
-#define FUTEX_SWAP 14
-#endif
+/* After <linux/futex.h> */
+#include "futex_swap.h"
 
 int main(int argc, char **argv)
 {

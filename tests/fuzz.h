@@ -28,9 +28,8 @@
 
 #include <linux/futex.h>
 
-/* Not 13: on a stock kernel that takes a PI lock. */
-#define OP_SWAP 14
-#define OP_WAKE_HINT 15
+/* After <linux/futex.h> */
+#include "futex_swap.h"
 
 #define EXIT_SKIP 77
 #define MOST_WORKERS 64
@@ -113,7 +112,8 @@ enum outcome {
 
 enum counted {
 	COUNT_SWAP,
-	COUNT_WAKE_HINT,
+	COUNT_WAIT_ONLY,
+	COUNT_WAKE_ONLY,
 	COUNT_WAIT,
 	COUNT_WAKE,
 	COUNT_REQUEUE,
@@ -219,7 +219,7 @@ bool faults_begin(void);
 /* Faults at random for the tasks that ask for them, from now on. */
 bool faults_at_random(void);
 
-/* Lets each point of FUTEX_SWAP and FUTEX_WAKE_HINT where a fault can be injected fail once. */
+/* Lets each point of FUTEX_SWAP, in all its forms, where a fault can be injected fail once. */
 void faults_each(void);
 
 /* For the calling thread. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * What fuzz_futex calls: how a call follows from its number, how it is made, and
- * what it may answer. FUTEX_SWAP and FUTEX_WAKE_HINT are held to
- * libswitchto/man/futex_swap.2, the others to futex(2).
+ * what it may answer. FUTEX_SWAP is held to libswitchto/man/futex_swap.2, the others
+ * to futex(2).
  */
 #include "files.h"
 #include "fuzz.h"
@@ -19,6 +19,9 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* FUTEX_LOCK_PI2, which not every header has. The last of Linux 6.12. */
+#define LOCK_PI2 13
 
 enum {
 	NR_COMPAT_FUTEX = 240,
@@ -162,8 +165,8 @@ struct answer {
 };
 
 const char *const counted_names[COUNTS] = {
-	"swap", "wake_hint", "wait",   "wake",	 "requeue", "wake_op",
-	"pi",	"unknown",   "futex2", "compat", "other",
+	"swap",	   "wait_only", "wake_only", "wait",   "wake",	 "requeue",
+	"wake_op", "pi",	"unknown",   "futex2", "compat", "other",
 };
 
 /* --- how a call follows from its number ---------------------------------------- */
@@ -254,6 +257,18 @@ static struct where place(enum place place, uint32_t index)
 	return (struct where){ (uint8_t)place, (uint8_t)index };
 }
 
+/* Which halves a swap has: an address that is NULL leaves its half out. */
+enum form { BOTH, WAIT_ONLY, WAKE_ONLY, NEITHER, FORMS };
+
+static enum form form_of(const struct call *call)
+{
+	const bool waits = call->uaddr.place != AT_NULL, wakes = call->uaddr2.place != AT_NULL;
+
+	if (waits)
+		return wakes ? BOTH : WAIT_ONLY;
+	return wakes ? WAKE_ONLY : NEITHER;
+}
+
 /* A turn handed to a sibling, as the library does it. */
 static void make_hand_off(struct call *call, struct dice *dice)
 {
@@ -267,41 +282,59 @@ static void make_hand_off(struct call *call, struct dice *dice)
 	call->moment = sane_moment(dice);
 }
 
-static void make_swap(struct call *call, struct dice *dice)
+/* Strange places, but nothing that is refused before them. */
+static void make_strange(struct call *call, struct dice *dice)
 {
-	uint32_t which = roll(dice, 100);
+	call->val = CURRENT;
+	call->val3 = roll(dice, 2) ? ZERO : TID_SIBLING;
+	call->moment = sane_moment(dice);
+	call->op &= ~(uint32_t)FUTEX_CLOCK_REALTIME;
+	if (!roll(dice, 4))
+		call->uaddr2 = call->uaddr;
+}
 
-	if (which < 45)
-		make_hand_off(call, dice);
-	if (which < 15)
-		call->uaddr2 = place(AT_NULL, 0);
-	if (which >= 45 && which < 65) {
-		/* Strange places, but nothing that is refused before them. */
-		call->val = CURRENT;
-		call->val3 = roll(dice, 2) ? ZERO : TID_SIBLING;
-		call->moment = sane_moment(dice);
-		call->op &= ~(uint32_t)FUTEX_CLOCK_REALTIME;
-		if (!roll(dice, 4))
-			call->uaddr2 = call->uaddr;
+/* For a call that is refused, to be so for one argument alone. */
+static void spoil_one(struct call *call, struct dice *dice)
+{
+	switch (roll(dice, 4)) {
+	case 0:
+		call->val = any_value(dice);
+		break;
+	case 1:
+		call->moment = any_moment(dice);
+		break;
+	case 2:
+		call->val3 = any_value(dice);
+		break;
+	default:
+		call->op |= FUTEX_CLOCK_REALTIME;
 	}
 }
 
-static void make_wake_hint(struct call *call, struct dice *dice)
+static void make_swap(struct call *call, struct dice *dice)
 {
-	uint32_t which = roll(dice, 100);
+	static const uint16_t weights[FORMS] = {
+		[BOTH] = 55, [WAIT_ONLY] = 15, [WAKE_ONLY] = 27, [NEITHER] = 3
+	};
+	const enum form form = (enum form)weighted(dice, weights, FORMS);
+	const uint32_t which = roll(dice, 100);
+	const bool is_sane = which < 80;
 
-	if (which >= 80)
-		return;
-	call->val = ONE;
-	call->moment = NEVER;
-	call->uaddr2 = place(AT_NULL, 0);
-	call->op &= ~(uint32_t)FUTEX_CLOCK_REALTIME;
-	if (which >= 50)
-		return;
-	call->op |= FUTEX_PRIVATE_FLAG;
-	call->uaddr = place(AT_SIBLING, roll(dice, 64));
-	call->chance[3] = call->uaddr.index;
-	call->val3 = roll(dice, 4) ? TID_SIBLING : any_value(dice);
+	if (which < 50)
+		make_hand_off(call, dice);
+	else if (is_sane)
+		make_strange(call, dice);
+	if (form == WAKE_ONLY || form == NEITHER) {
+		call->uaddr = place(AT_NULL, 0);
+		if (is_sane) {
+			call->val = ZERO;
+			call->moment = NEVER;
+		}
+	}
+	if (form == WAIT_ONLY || form == NEITHER)
+		call->uaddr2 = place(AT_NULL, 0);
+	if (is_sane && !roll(dice, 6))
+		spoil_one(call, dice);
 }
 
 static enum moment number_moment(struct dice *dice)
@@ -340,7 +373,7 @@ static void make_other(struct call *call, struct dice *dice)
 		call->moment = NUMBER;
 		break;
 	case FUTEX_LOCK_PI:
-	case FUTEX_LOCK_PI2:
+	case LOCK_PI2:
 		call->moment = roll(dice, 3) ? SOON : NEVER;
 		call->uaddr = place(AT_PI, roll(dice, 64));
 		break;
@@ -364,31 +397,39 @@ static void make_other(struct call *call, struct dice *dice)
 	}
 }
 
+/* Mostly one that is next to those that are known. */
+static uint32_t unknown_op(struct dice *dice)
+{
+	switch (roll(dice, 4)) {
+	case 0:
+		return LOCK_PI2 + 1 + roll(dice, 2);
+	case 1:
+		return LOCK_PI2 + 1 + roll(dice, 127 - LOCK_PI2);
+	case 2:
+		return FUTEX_SWAP - 1 + 2 * roll(dice, 2);
+	default:
+		return roll_bits(dice);
+	}
+}
+
 static uint32_t any_op(struct dice *dice)
 {
-	static const uint16_t weights[17] = {
-		[FUTEX_WAIT] = 60,
-		[FUTEX_WAKE] = 60,
-		[FUTEX_FD] = 3,
-		[FUTEX_REQUEUE] = 15,
-		[FUTEX_CMP_REQUEUE] = 35,
-		[FUTEX_WAKE_OP] = 15,
-		[FUTEX_LOCK_PI] = 20,
-		[FUTEX_UNLOCK_PI] = 30,
-		[FUTEX_TRYLOCK_PI] = 10,
-		[FUTEX_WAIT_BITSET] = 25,
-		[FUTEX_WAKE_BITSET] = 15,
-		[FUTEX_WAIT_REQUEUE_PI] = 15,
-		[FUTEX_CMP_REQUEUE_PI] = 20,
-		[13 /* FUTEX_LOCK_PI2 */] = 10,
-		[OP_SWAP] = 420,
-		[OP_WAKE_HINT] = 180,
-		[16] = 15,
+	/* The last two are no operation's number. */
+	enum { CHOOSE_SWAP = 14, CHOOSE_UNKNOWN, CHOICES };
+	static const uint16_t weights[CHOICES] = {
+		[FUTEX_WAIT] = 60,	     [FUTEX_WAKE] = 60,	       [FUTEX_FD] = 3,
+		[FUTEX_REQUEUE] = 15,	     [FUTEX_CMP_REQUEUE] = 35, [FUTEX_WAKE_OP] = 15,
+		[FUTEX_LOCK_PI] = 20,	     [FUTEX_UNLOCK_PI] = 30,   [FUTEX_TRYLOCK_PI] = 10,
+		[FUTEX_WAIT_BITSET] = 25,    [FUTEX_WAKE_BITSET] = 15, [FUTEX_WAIT_REQUEUE_PI] = 15,
+		[FUTEX_CMP_REQUEUE_PI] = 20, [LOCK_PI2] = 10,	       [CHOOSE_SWAP] = 600,
+		[CHOOSE_UNKNOWN] = 15,
 	};
-	uint32_t op = (uint32_t)weighted(dice, weights, 17);
+	uint32_t op = (uint32_t)weighted(dice, weights, CHOICES);
 
-	if (op == 16)
-		op = roll(dice, 2) ? 16 + roll(dice, 112) : roll_bits(dice);
+	if (op == CHOOSE_SWAP)
+		op = FUTEX_SWAP;
+	else if (op == CHOOSE_UNKNOWN)
+		op = unknown_op(dice);
 	if (roll(dice, 10) < 7)
 		op |= FUTEX_PRIVATE_FLAG;
 	if (!roll(dice, 20))
@@ -406,7 +447,7 @@ static bool is_pi(uint32_t cmd)
 	case FUTEX_TRYLOCK_PI:
 	case FUTEX_WAIT_REQUEUE_PI:
 	case FUTEX_CMP_REQUEUE_PI:
-	case 13:
+	case LOCK_PI2:
 		return true;
 	}
 	return false;
@@ -444,16 +485,10 @@ static struct call call_of(int index, uint64_t number)
 			call.uaddr2.place = AT_STORM;
 	}
 
-	switch (call.op & FUTEX_CMD_MASK) {
-	case OP_SWAP:
+	if ((call.op & FUTEX_CMD_MASK) == FUTEX_SWAP)
 		make_swap(&call, &dice);
-		break;
-	case OP_WAKE_HINT:
-		make_wake_hint(&call, &dice);
-		break;
-	default:
+	else
 		make_other(&call, &dice);
-	}
 	return call;
 }
 
@@ -646,7 +681,7 @@ static int time_refused(const struct call *call, const struct request *request)
 	}
 }
 
-/* In the order of "Order of checks and effects". */
+/* In the order of "Order of checks and effects", for every form. */
 static int swap_refused(const struct call *call, const struct request *request)
 {
 	bool is_shared = !(call->op & FUTEX_PRIVATE_FLAG);
@@ -658,26 +693,15 @@ static int swap_refused(const struct call *call, const struct request *request)
 		return ENOSYS;
 	if (request->val3 & ~FUTEX_TID_MASK)
 		return EINVAL;
-	/* That uaddr is unmapped is found out later. */
-	error = address_refused(request->uaddr, call->uaddr, false);
-	if (error)
-		return error;
-	if (!request->uaddr2 && !is_shared)
-		return 0;
-	return address_refused(request->uaddr2, call->uaddr2, is_shared);
-}
-
-static int wake_hint_refused(const struct call *call, const struct request *request)
-{
-	if (call->op & FUTEX_CLOCK_REALTIME)
-		return ENOSYS;
-	if (request->val != 1 || (uint32_t)request->time || request->uaddr2 ||
-	    (request->val3 & ~FUTEX_TID_MASK))
+	/* Without a wait there is nothing for a value and a time to be of. */
+	if (!request->uaddr && (!request->uaddr2 || request->val || request->time))
 		return EINVAL;
-	/* The kernel sees 32 bits of this argument, as it is a number to others. */
-	if (request->time)
-		return -1;
-	return address_refused(request->uaddr, call->uaddr, !(call->op & FUTEX_PRIVATE_FLAG));
+	/* That uaddr is unmapped is found out later. */
+	if (request->uaddr)
+		error = address_refused(request->uaddr, call->uaddr, false);
+	if (error || !request->uaddr2)
+		return error;
+	return address_refused(request->uaddr2, call->uaddr2, is_shared);
 }
 
 static bool is_wait(uint32_t cmd)
@@ -714,12 +738,11 @@ static bool is_injected(int error)
 	return set.faults && (error == EFAULT || error == ENOMEM);
 }
 
-/* NULL, or what is wrong with the answer. */
-static const char *swap_fault(const struct call *call, const struct request *request,
+/* NULL, or what is wrong with the answer of a swap that waits. */
+static const char *wait_fault(const struct call *call, const struct request *request,
 			      const struct answer *answer)
 {
 	static const int known[] = { EAGAIN, EFAULT, EINTR, ETIMEDOUT, EINVAL, 0 };
-	bool no_target = !request->uaddr2 && call->op & FUTEX_PRIVATE_FLAG;
 	int must = swap_refused(call, request);
 
 	if (answer->ret > 0)
@@ -737,7 +760,7 @@ static const char *swap_fault(const struct call *call, const struct request *req
 		return "not an error of this operation";
 	if (must < 0)
 		return NULL;
-	if (answer->ret < 0 && answer->error == EINVAL && no_target)
+	if (answer->ret < 0 && answer->error == EINVAL && !request->uaddr2)
 		return "there is no waiter to be refused for";
 	if (!place_has_words((enum place)call->uaddr.place) &&
 	    !(answer->ret < 0 && (answer->error == EFAULT || answer->error == EINVAL)))
@@ -752,10 +775,11 @@ static const char *swap_fault(const struct call *call, const struct request *req
 	return NULL;
 }
 
-static const char *wake_hint_fault(const struct call *call, const struct request *request,
+/* The same of one that only wakes, or does neither. */
+static const char *wake_only_fault(const struct call *call, const struct request *request,
 				   const struct answer *answer)
 {
-	int must = wake_hint_refused(call, request);
+	int must = swap_refused(call, request);
 
 	if (answer->ret > 1)
 		return "wanted 0, 1 or an error";
@@ -764,12 +788,24 @@ static const char *wake_hint_fault(const struct call *call, const struct request
 	if (must > 0)
 		return answer->ret < 0 && answer->error == must ? NULL :
 								  "wanted to be refused, otherwise";
+	/* A timeout that could be read after all leads on to what is refused next. */
+	if (must < 0 && answer->ret < 0 && answer->error == ENOSYS &&
+	    call->op & FUTEX_CLOCK_REALTIME)
+		return NULL;
 	if (answer->ret < 0 && answer->error != EINVAL && answer->error != EFAULT)
 		return "not an error of this operation";
-	if (must == 0 && answer->ret < 0 && answer->error == EFAULT &&
-	    call->op & FUTEX_PRIVATE_FLAG)
+	if (must < 0)
+		return answer->ret < 0 ? NULL : "wanted to be refused, a timeout is of a wait";
+	if (answer->ret < 0 && answer->error == EFAULT && call->op & FUTEX_PRIVATE_FLAG)
 		return "a private futex need not be mapped to be woken";
 	return NULL;
+}
+
+static bool is_operation(uint32_t cmd)
+{
+	if (cmd == FUTEX_SWAP)
+		return set.has_swap;
+	return cmd <= LOCK_PI2 && cmd != FUTEX_FD;
 }
 
 static const char *futex_fault(const struct call *call, const struct request *request,
@@ -780,13 +816,11 @@ static const char *futex_fault(const struct call *call, const struct request *re
 	/* What the kernel says to itself (ERESTARTSYS and its like) must stay there. */
 	if (answer->ret < -1 || (answer->ret < 0 && answer->error >= 256))
 		return "not an error number";
-	if (cmd > OP_WAKE_HINT || cmd == FUTEX_FD ||
-	    (!set.has_swap && (cmd == OP_SWAP || cmd == OP_WAKE_HINT)))
+	if (!is_operation(cmd))
 		return answer->ret < 0 && answer->error == ENOSYS ? NULL : "wanted ENOSYS";
-	if (cmd == OP_SWAP)
-		return swap_fault(call, request, answer);
-	if (cmd == OP_WAKE_HINT)
-		return wake_hint_fault(call, request, answer);
+	if (cmd == FUTEX_SWAP)
+		return request->uaddr ? wait_fault(call, request, answer) :
+					wake_only_fault(call, request, answer);
 	if (answer->ret < 0 && is_injected(answer->error))
 		return NULL;
 	return other_may(cmd, answer->ret, answer->error) ? NULL :
@@ -874,7 +908,9 @@ static long make_compat(struct worker *me, const struct call *call, const struct
 	uint32_t arg[6], now = 0;
 
 	memory_load(me, memory_at(word, me), &now);
-	arg[0] = (uint32_t)(call->uaddr.place == AT_ODD ? request->uaddr : memory_at(word, me));
+	arg[0] = (uint32_t)(call->uaddr.place == AT_ODD || call->uaddr.place == AT_NULL ?
+				    request->uaddr :
+				    memory_at(word, me));
 	arg[1] = call->op;
 	arg[2] = call->val == CURRENT ? now : request->val;
 	arg[3] = request->time == (uintptr_t)&me->time ? (uint32_t)time : (uint32_t)request->time;
@@ -1056,12 +1092,12 @@ static void make_fork(struct worker *me, const struct call *call)
 	if (child == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		memory_load(me, memory_at(mine, me), &val);
-		futex(memory_at(mine, me), OP_SWAP | FUTEX_PRIVATE_FLAG, val, (uintptr_t)&time,
+		futex(memory_at(mine, me), FUTEX_SWAP | FUTEX_PRIVATE_FLAG, val, (uintptr_t)&time,
 		      memory_at(place(AT_SIBLING, call->chance[3]), me), hint);
 		memory_load(me, memory_at(common, me), &val);
-		futex(memory_at(common, me), OP_SWAP, val, (uintptr_t)&time,
+		futex(memory_at(common, me), FUTEX_SWAP, val, (uintptr_t)&time,
 		      memory_at(place(AT_SHARED, call->chance[1] % 64), me), hint);
-		futex(memory_at(mine, me), OP_WAKE_HINT | FUTEX_PRIVATE_FLAG, 1, 0, 0, hint);
+		futex(0, FUTEX_SWAP | FUTEX_PRIVATE_FLAG, 0, 0, memory_at(mine, me), hint);
 		_exit(0);
 	}
 	if (child > 0) {
@@ -1177,6 +1213,12 @@ static void make(struct worker *me, const struct call *call, const struct reques
 
 static enum counted counted_as(const struct call *call)
 {
+	static const enum counted counted[FORMS] = {
+		[BOTH] = COUNT_SWAP,
+		[WAIT_ONLY] = COUNT_WAIT_ONLY,
+		[WAKE_ONLY] = COUNT_WAKE_ONLY,
+		[NEITHER] = COUNT_SWAP,
+	};
 	const uint32_t cmd = call->op & FUTEX_CMD_MASK;
 
 	switch (call->kind) {
@@ -1195,10 +1237,8 @@ static enum counted counted_as(const struct call *call)
 	if (is_pi(cmd))
 		return COUNT_PI;
 	switch (cmd) {
-	case OP_SWAP:
-		return COUNT_SWAP;
-	case OP_WAKE_HINT:
-		return COUNT_WAKE_HINT;
+	case FUTEX_SWAP:
+		return counted[form_of(call)];
 	case FUTEX_WAIT:
 	case FUTEX_WAIT_BITSET:
 		return COUNT_WAIT;
@@ -1215,14 +1255,19 @@ static enum counted counted_as(const struct call *call)
 	}
 }
 
-static enum outcome outcome_of(const struct call *call, const struct answer *answer)
+static bool may_sleep(const struct call *call)
 {
 	const uint32_t cmd = call->op & FUTEX_CMD_MASK;
 
+	return cmd == FUTEX_SWAP ? call->uaddr.place != AT_NULL : is_wait(cmd);
+}
+
+static enum outcome outcome_of(const struct call *call, const struct answer *answer)
+{
 	if (answer->ret > 0)
 		return WOKEN;
 	if (answer->ret == 0)
-		return (call->kind == FUTEX && (cmd == OP_SWAP || is_wait(cmd))) ? WOKEN : NOBODY;
+		return call->kind == FUTEX && may_sleep(call) ? WOKEN : NOBODY;
 	switch (answer->error) {
 	case EAGAIN:
 		return CHANGED;

@@ -124,36 +124,42 @@ void faults_here(bool on)
 
 /* --- one by one ------------------------------------------------------------------- */
 
-/* One call of the two, and what it answers if nothing fails. */
+/* One call, and what it answers if nothing fails. */
 struct scenario {
 	const char *name;
-	uint32_t op;
+	bool is_shared;
 	bool has_target;   /* somebody waits on the word to be woken */
 	bool target_swaps; /* in FUTEX_SWAP, so a hint finds it */
 	bool hint;
-	bool no_target; /* uaddr2 NULL */
+	bool wait_only; /* uaddr2 NULL */
+	bool wake_only; /* uaddr NULL */
 	bool changed;	/* the value expected isn't there */
 	bool is_timed;
-	int answer; /* error number, or 0 */
+	int answer; /* error number; 0 for how many were woken */
 };
 
 static const struct scenario scenarios[] = {
-	{ "swap", OP_SWAP | 128, .has_target = true, .is_timed = true, .answer = ETIMEDOUT },
-	{ "swap, hint", OP_SWAP | 128, .has_target = true, .target_swaps = true, .hint = true,
-	  .is_timed = true, .answer = ETIMEDOUT },
-	{ "swap, wrong hint", OP_SWAP | 128, .has_target = true, .hint = true, .is_timed = true,
+	{ "swap", .has_target = true, .is_timed = true, .answer = ETIMEDOUT },
+	{ "swap, hint", .has_target = true, .target_swaps = true, .hint = true, .is_timed = true,
 	  .answer = ETIMEDOUT },
-	{ "swap, changed", OP_SWAP | 128, .has_target = true, .changed = true, .answer = EAGAIN },
-	{ "swap, nobody", OP_SWAP | 128, .is_timed = true, .answer = ETIMEDOUT },
-	{ "swap, NULL", OP_SWAP | 128, .no_target = true, .is_timed = true, .answer = ETIMEDOUT },
-	{ "swap, NULL, changed", OP_SWAP | 128, .no_target = true, .changed = true,
+	{ "swap, wrong hint", .has_target = true, .hint = true, .is_timed = true,
+	  .answer = ETIMEDOUT },
+	{ "swap, changed", .has_target = true, .changed = true, .answer = EAGAIN },
+	{ "swap, nobody", .is_timed = true, .answer = ETIMEDOUT },
+	{ "swap, shared", .is_shared = true, .has_target = true, .is_timed = true,
+	  .answer = ETIMEDOUT },
+	{ "swap, shared, changed", .is_shared = true, .has_target = true, .changed = true,
 	  .answer = EAGAIN },
-	{ "swap, shared", OP_SWAP, .has_target = true, .is_timed = true, .answer = ETIMEDOUT },
-	{ "swap, shared, changed", OP_SWAP, .has_target = true, .changed = true, .answer = EAGAIN },
-	{ "wake_hint", OP_WAKE_HINT | 128, .has_target = true, .hint = true },
-	{ "wake_hint, found", OP_WAKE_HINT | 128, .has_target = true, .target_swaps = true,
+	{ "only wait", .wait_only = true, .is_timed = true, .answer = ETIMEDOUT },
+	{ "only wait, changed", .wait_only = true, .changed = true, .answer = EAGAIN },
+	{ "only wait, shared", .is_shared = true, .wait_only = true, .is_timed = true,
+	  .answer = ETIMEDOUT },
+	{ "only wait, shared, changed", .is_shared = true, .wait_only = true, .changed = true,
+	  .answer = EAGAIN },
+	{ "only wake, wrong hint", .wake_only = true, .has_target = true, .hint = true },
+	{ "only wake, hint", .wake_only = true, .has_target = true, .target_swaps = true,
 	  .hint = true },
-	{ "wake_hint, shared", OP_WAKE_HINT, .has_target = true },
+	{ "only wake, shared", .is_shared = true, .wake_only = true, .has_target = true },
 };
 
 /* One try: a caller and a target that were never there before. */
@@ -169,31 +175,29 @@ struct attempt {
 	bool failed; /* the n-th point was reached */
 };
 
-static long swap_or_wake(struct attempt *a, const struct timespec *time, uint32_t hint)
+static int private_flag(const struct scenario *s)
+{
+	return s->is_shared ? 0 : FUTEX_PRIVATE_FLAG;
+}
+
+static long swap(struct attempt *a, const struct timespec *time, uint32_t hint)
 {
 	const struct scenario *s = a->scenario;
 
-	if ((s->op & FUTEX_CMD_MASK) == OP_WAKE_HINT)
-		return syscall(SYS_futex, &a->target_word, s->op, 1, NULL, NULL, hint);
-	return syscall(SYS_futex, &a->word, s->op, s->changed ? 1 : 0, time,
-		       s->no_target ? NULL : &a->target_word, hint);
+	return syscall(SYS_futex, s->wake_only ? NULL : &a->word, FUTEX_SWAP | private_flag(s),
+		       s->changed ? 1 : 0, time, s->wait_only ? NULL : &a->target_word, hint);
 }
 
 static void *be_target(void *arg)
 {
 	struct attempt *a = arg;
-	uint32_t op = a->scenario->op & FUTEX_PRIVATE_FLAG;
+	int op = (a->scenario->target_swaps ? FUTEX_SWAP : FUTEX_WAIT) | private_flag(a->scenario);
 
 	atomic_store(&a->target_tid, gettid());
 	/* Until the word is changed, which is how an attempt that wakes nobody ends it. */
-	while (atomic_load(&a->target_word) == 0) {
-		long ret = a->scenario->target_swaps ? syscall(SYS_futex, &a->target_word,
-							       OP_SWAP | op, 0, NULL, NULL, 0) :
-						       syscall(SYS_futex, &a->target_word,
-							       FUTEX_WAIT | op, 0, NULL, NULL, 0);
-		if (ret == 0)
+	while (atomic_load(&a->target_word) == 0)
+		if (syscall(SYS_futex, &a->target_word, op, 0, NULL, NULL, 0) == 0)
 			break;
-	}
 	atomic_store(&a->target_back, true);
 	return NULL;
 }
@@ -216,7 +220,7 @@ static void *be_caller(void *arg)
 	if (write(fd, nth, (size_t)length) != length)
 		found("wanted to write fail-nth, got %s", strerror(errno));
 
-	a->ret = swap_or_wake(a, a->scenario->is_timed ? &time : NULL, hint);
+	a->ret = swap(a, a->scenario->is_timed ? &time : NULL, hint);
 	a->error = a->ret < 0 ? errno : 0;
 
 	/* Reading is a point itself: if that was the n-th, the call had fewer. */
@@ -259,24 +263,21 @@ static long no_memory(void)
 /*
  * Whether @a answered as it must. One failed point: either that is what the call
  * answers with, and nobody was woken; or it made do without, and all is as ever.
- * A shared futex has a second key to be found after the wake.
+ * A shared futex to wait on has a key, too, to be found after the wake.
  */
 static const char *attempt_fault(const struct attempt *a, bool was_woken)
 {
 	const struct scenario *s = a->scenario;
-	bool is_wake = (s->op & FUTEX_CMD_MASK) == OP_WAKE_HINT;
-	bool as_ever = is_wake	 ? a->ret == 1 :
-		       s->answer ? a->ret < 0 && a->error == s->answer :
-				   !a->ret;
+	bool as_ever = s->answer ? a->ret < 0 && a->error == s->answer : a->ret == 1;
 	bool is_failure = a->ret < 0 && (a->error == EFAULT || a->error == ENOMEM);
 
 	if (!as_ever && !(a->failed && is_failure))
 		return "wanted the usual answer, or that of the failure";
 	if (as_ever && s->has_target && !was_woken)
 		return "the usual answer, but the target was not woken";
-	if (!as_ever && a->error == ENOMEM && s->op & FUTEX_PRIVATE_FLAG)
+	if (!as_ever && a->error == ENOMEM && !s->is_shared)
 		return "a private futex needs no memory";
-	if (!as_ever && s->op & FUTEX_PRIVATE_FLAG && was_woken)
+	if (!as_ever && (!s->is_shared || s->wake_only) && was_woken)
 		return "refused, but the target was woken";
 	return NULL;
 }
@@ -315,8 +316,8 @@ static bool attempt(const struct scenario *scenario, int nth, int *without_memor
 			pause_us(200);
 		}
 		atomic_store(&a->target_word, 1);
-		syscall(SYS_futex, &a->target_word,
-			FUTEX_WAKE | (scenario->op & FUTEX_PRIVATE_FLAG), 1, NULL, NULL, 0);
+		syscall(SYS_futex, &a->target_word, FUTEX_WAKE | private_flag(scenario), 1, NULL,
+			NULL, 0);
 		pthread_join(target, NULL);
 	}
 
@@ -347,7 +348,7 @@ void faults_each(void)
 			found("\"%s\": wanted points where a fault is injected, found none",
 			      scenarios[i].name);
 		/* It is the first thing that a private swap asks for. */
-		if (scenarios[i].op == (OP_SWAP | FUTEX_PRIVATE_FLAG) && !here)
+		if (!scenarios[i].is_shared && !here)
 			found("\"%s\": wanted no_memory to be counted in " DEBUG
 			      "futex_swap, it was not",
 			      scenarios[i].name);

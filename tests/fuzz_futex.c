@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
  * futex(2) with everything that it can be called with, from many threads of
- * several processes at once, FUTEX_SWAP and FUTEX_WAKE_HINT above all. Whether the
- * kernel survives it is for its own checks to say (kernel/config/debug.config);
- * this says whether each answer is one that the call may give, and whether every
- * sleep ends.
+ * several processes at once, FUTEX_SWAP above all, with both its halves or one or
+ * none. Whether the kernel survives it is for its own checks to say
+ * (kernel/config/debug.config); this says whether each answer is one that the call
+ * may give, and whether every sleep ends.
  *
  * A supervisor, of one thread, starts the processes, sends their threads signals
  * at a steady rate so that they go on, stops and kills processes, and watches.
@@ -530,10 +530,10 @@ static void remove_groups(void)
 
 static bool kernel_has_swap(void)
 {
+	const int op = FUTEX_SWAP | FUTEX_PRIVATE_FLAG;
 	uint32_t word = 0;
 
-	return syscall(SYS_futex, &word, OP_SWAP | FUTEX_PRIVATE_FLAG, 1, NULL, &word, 0) == -1 &&
-	       errno == EAGAIN;
+	return syscall(SYS_futex, &word, op, 1, NULL, &word, 0) == -1 && errno == EAGAIN;
 }
 
 static long summary(long long start)
@@ -558,7 +558,7 @@ static long summary(long long start)
 		calls += sum;
 		at += snprintf(text + at, sizeof(text) - (size_t)at, " %s=%ld", counted_names[c],
 			       sum);
-		if (c != COUNT_SWAP && c != COUNT_WAKE_HINT)
+		if (c != COUNT_SWAP && c != COUNT_WAIT_ONLY && c != COUNT_WAKE_ONLY)
 			continue;
 		for (int o = 0; o < OUTCOMES; o++)
 			at += snprintf(text + at, sizeof(text) - (size_t)at, " %s_%s=%ld",
@@ -702,7 +702,7 @@ int main(int argc, char **argv)
 			NAME
 			": wanted FUTEX_SWAP (futex operation %d), this kernel has none; run it "
 			"with vm/run\n",
-			OP_SWAP);
+			FUTEX_SWAP);
 		return set.need_swap ? 1 : EXIT_SKIP;
 	}
 	/*

@@ -35,19 +35,26 @@ static void install(struct sock_filter *code, unsigned short length)
 			strerror(errno));
 }
 
-/* @answer to either of two futex operations. */
-#define FUTEX_FILTER(op, other, answer)                                                          \
-	{                                                                                        \
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),           \
-			BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 0, 5),                    \
-			BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + \
-								   1 * sizeof(uint64_t) +        \
-								   LOW_HALF),                    \
-			BPF_STMT(BPF_ALU | BPF_AND | BPF_K, (uint32_t)FUTEX_CMD_MASK),           \
-			BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, op, 1, 0),                           \
-			BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, other, 0, 1),                        \
-			BPF_STMT(BPF_RET | BPF_K, answer),                                       \
-			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),                            \
+#define ARG(n) (offsetof(struct seccomp_data, args) + (n) * sizeof(uint64_t))
+
+#define LOAD(offset) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset)
+
+/* Without its flags. If the call is another, what comes next is left out: @on steps. */
+#define LOAD_FUTEX_OP(on)                                                    \
+	LOAD(offsetof(struct seccomp_data, nr)),                             \
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 0, (on) + 2), \
+		LOAD(ARG(1) + LOW_HALF),                                     \
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, (uint32_t)FUTEX_CMD_MASK)
+
+/* uaddr, all 64 bits of it, tells the two forms apart. */
+#define SWAP_FILTER(with_wait, wake_only)                                                \
+	{                                                                                \
+		LOAD_FUTEX_OP(7), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FUTEX_SWAP, 0, 6), \
+			LOAD(ARG(0)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 3),      \
+			LOAD(ARG(0) + 4), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1),  \
+			BPF_STMT(BPF_RET | BPF_K, wake_only),                            \
+			BPF_STMT(BPF_RET | BPF_K, with_wait),                            \
+			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),                    \
 	}
 
 #define CALL_FILTER(call, answer)                                                      \
@@ -58,16 +65,34 @@ static void install(struct sock_filter *code, unsigned short length)
 			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),                  \
 	}
 
-void filter_futex(uint32_t op, uint32_t answer)
+static uint32_t or_allow(uint32_t answer)
 {
-	struct sock_filter code[] = FUTEX_FILTER(op, op, answer);
+	return answer ? answer : SECCOMP_RET_ALLOW;
+}
+
+void filter_swap_forms(uint32_t with_wait, uint32_t wake_only)
+{
+	struct sock_filter code[] = SWAP_FILTER(or_allow(with_wait), or_allow(wake_only));
 
 	install(code, sizeof(code) / sizeof(code[0]));
 }
 
 void filter_swap(uint32_t answer)
 {
-	filter_futex(FUTEX_SWAP, answer);
+	filter_swap_forms(answer, answer);
+}
+
+void filter_futex_range(uint32_t first, uint32_t last, uint32_t answer)
+{
+	struct sock_filter code[] = {
+		LOAD_FUTEX_OP(3),
+		BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, first, 0, 2),
+		BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, last, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, answer),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+
+	install(code, sizeof(code) / sizeof(code[0]));
 }
 
 void filter_call(long nr, uint32_t answer)
@@ -108,8 +133,7 @@ static int supervise(struct sock_filter *code, unsigned short length)
 
 int supervise_swap(void)
 {
-	struct sock_filter code[] = FUTEX_FILTER(FUTEX_SWAP, FUTEX_WAKE_HINT,
-						 SECCOMP_RET_USER_NOTIF);
+	struct sock_filter code[] = SWAP_FILTER(SECCOMP_RET_USER_NOTIF, SECCOMP_RET_USER_NOTIF);
 
 	return supervise(code, sizeof(code) / sizeof(code[0]));
 }

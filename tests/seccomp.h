@@ -12,15 +12,22 @@
 
 /*
  * From now on, across exec, @answer is what the calling thread, and threads and
- * processes that it starts, get from futex operation @op. Nothing else is touched.
+ * processes that it starts, get from FUTEX_SWAP. Nothing else is touched.
  */
-void filter_futex(uint32_t op, uint32_t answer);
+void filter_swap(uint32_t answer);
+
+/*
+ * The same, but a filter can tell by an argument which halves the call has:
+ * @with_wait for one that waits, @wake_only for one that does not (uaddr is NULL).
+ * 0 lets it through.
+ */
+void filter_swap_forms(uint32_t with_wait, uint32_t wake_only);
+
+/* The same for the futex operations from @first to @last. */
+void filter_futex_range(uint32_t first, uint32_t last, uint32_t answer);
 
 /* The filters after this are for the threads that there are already, too. */
 void filter_all_threads(void);
-
-/* The same of FUTEX_SWAP. */
-void filter_swap(uint32_t answer);
 
 /* The same for a whole system call. */
 void filter_call(long nr, uint32_t answer);
@@ -29,8 +36,8 @@ void filter_call(long nr, uint32_t answer);
 void filter_all_but(const long *nrs, unsigned int n, uint32_t answer);
 
 /*
- * From now on FUTEX_SWAP and FUTEX_WAKE_HINT of the calling thread, and of threads
- * that it starts, wait for a supervisor's answer. Where that hears of them, or -1.
+ * From now on FUTEX_SWAP of the calling thread, and of threads that it starts, waits
+ * for a supervisor's answer. Where that hears of it, or -1.
  */
 int supervise_swap(void);
 

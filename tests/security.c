@@ -242,7 +242,6 @@ static void check_futex(struct verdict *v, unsigned long op)
 	case FUTEX_WAKE:
 	case FUTEX_WAIT_BITSET:
 	case FUTEX_SWAP:
-	case FUTEX_WAKE_HINT:
 		break;
 	default:
 		print_error("calls futex operation %#lx\n", op);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
- * Whom FUTEX_SWAP and FUTEX_WAKE_HINT wake: who shares the futex word, and nobody
- * else, whatever the hint says. A hint that names a stranger, be it another
- * process's thread, another user's, one of another PID namespace, a kernel thread
- * or nobody at all, has one and the same answer, and no effect on the one it names.
+ * Whom FUTEX_SWAP wakes, be it alone or before a wait: who shares the futex word,
+ * and nobody else, whatever the hint says. A hint that names a stranger, be it
+ * another process's thread, another user's, one of another PID namespace, a kernel
+ * thread or nobody at all, has one and the same answer, and no effect on the one it
+ * names.
  *
  * Whether a task was woken is read from outside, in /proc: it sleeps on in its
  * futex(2) and has not been switched to. So all this needs root, and no library.
@@ -37,7 +38,7 @@
 
 struct words {
 	uint32_t word, neighbour;
-	uint32_t own, spare;
+	uint32_t own;
 };
 
 /* The same addresses in every process, each in memory of another kind. */
@@ -120,13 +121,11 @@ static void await_sleep(const struct sleeper *s)
 
 static void sleep_on(struct sleeper *s)
 {
-	uint32_t *other = s->flags == PRIVATE ? NULL : &shared_memory->spare;
-
 	atomic_store(&s->diary->tid, gettid());
 	if (s->way == BY_WAIT)
 		futex(s->word, FUTEX_WAIT | s->flags, 0, NULL, NULL, 0);
 	else
-		futex(s->word, FUTEX_SWAP | s->flags, 0, NULL, other, 0);
+		futex(s->word, FUTEX_SWAP | s->flags, 0, NULL, NULL, 0);
 	atomic_store(&s->diary->woken, true);
 }
 
@@ -245,7 +244,7 @@ static const struct timespec soon = { 0, 2000000 };
 
 /* Each with @word as what is to be woken. They differ in how the kernel gets there. */
 enum call {
-	WAKE_HINT,
+	WAKE_ONLY,    /* no first word */
 	SWAP,	      /* times out */
 	SWAP_CHANGED, /* EAGAIN */
 	WAIT_ONLY,    /* no second word: times out, and wakes nobody at all */
@@ -255,14 +254,14 @@ enum call {
 static long do_call(enum call call, struct words *m, uint32_t *word, int flags, uint32_t hint)
 {
 	switch (call) {
-	case WAKE_HINT:
-		return futex(word, FUTEX_WAKE_HINT | flags, 1, NULL, NULL, hint);
+	case WAKE_ONLY:
+		return futex(NULL, FUTEX_SWAP | flags, 0, NULL, word, hint);
 	case SWAP:
 		return futex(&m->own, FUTEX_SWAP | flags, 0, &soon, word, hint);
 	case SWAP_CHANGED:
 		return futex(&m->own, FUTEX_SWAP | flags, 1, NULL, word, hint);
 	default:
-		return futex(&m->own, FUTEX_SWAP | PRIVATE, 0, &soon, NULL, hint);
+		return futex(&m->own, FUTEX_SWAP | flags, 0, &soon, NULL, hint);
 	}
 }
 
@@ -272,7 +271,7 @@ static void check_nobody(struct verdict *v, enum call call, long answer)
 	static const int errors[] = { 0, ETIMEDOUT, EAGAIN, ETIMEDOUT };
 	int error = errno;
 
-	if (call == WAKE_HINT) {
+	if (call == WAKE_ONLY) {
 		CHECK_EQ(v, answer, 0);
 	} else {
 		CHECK_EQ(v, answer, -1);
@@ -317,7 +316,7 @@ static void relation_start(const struct relation *r, struct own *o)
 static void check_wakes(struct verdict *v, const struct relation *r, struct own *o, enum call call,
 			long answer)
 {
-	if (call == WAKE_HINT)
+	if (call == WAKE_ONLY)
 		CHECK_EQ(v, answer, 1);
 	AWAIT(atomic_load(&o->s.diary->woken));
 	if (r->process)
@@ -533,7 +532,7 @@ static void make_call(struct caller *c, int who, int call)
 		give_up("pthread_create: wanted a thread");
 	do {
 		errno = 0;
-		a->ret = do_call(WAKE_HINT, private_memory, &private_memory->word, PRIVATE, hint);
+		a->ret = do_call(WAKE_ONLY, private_memory, &private_memory->word, PRIVATE, hint);
 	} while (a->ret == 0);
 	a->error = errno;
 	pthread_join(thread, NULL);
@@ -934,8 +933,7 @@ static double ns_per_call(uint32_t hint)
 	for (int i = 0; i < REPEATS; i++) {
 		before = now_ns();
 		for (int j = 0; j < CALLS_PER_REPEAT; j++)
-			futex(&private_memory->word, FUTEX_WAKE_HINT | PRIVATE, 1, NULL, NULL,
-			      hint);
+			futex(NULL, FUTEX_SWAP | PRIVATE, 0, NULL, &private_memory->word, hint);
 		ns = (double)(now_ns() - before) / CALLS_PER_REPEAT;
 		best = ns < best ? ns : best;
 	}
@@ -972,7 +970,8 @@ static int timing(void)
 	AWAIT(atomic_load(&crowd_ready) == CROWD);
 	nanosleep(&moment, NULL);
 
-	printf("FUTEX_WAKE_HINT that wakes nobody, ns per call (vm/run --icount: instructions)\n");
+	printf("FUTEX_SWAP without a wait that wakes nobody, ns per call "
+	       "(vm/run --icount: instructions)\n");
 	printf("%8.1f  no hint\n", ns_per_call(0));
 	printf("%8.1f  hint: ended process\n", ns_per_call((uint32_t)gone));
 	printf("%8.1f  hint: beyond all PIDs\n", ns_per_call(FUTEX_TID_MASK));

@@ -32,13 +32,8 @@
 
 #include <cmocka.h>
 
-/* Not 13: on a stock kernel that takes a PI lock. */
-#ifndef FUTEX_SWAP
-#define FUTEX_SWAP 14
-#endif
-#ifndef FUTEX_WAKE_HINT
-#define FUTEX_WAKE_HINT 15
-#endif
+/* After <linux/futex.h> */
+#include "futex_swap.h"
 
 /* The exit status that means: not run, and said why. */
 #define SKIPPED 77
@@ -53,6 +48,16 @@
 #elif __has_feature(address_sanitizer)
 #define UNDER_ASAN 1
 #endif
+#endif
+
+/*
+ * TSan's runtime keeps a signal back until the thread makes a call that it knows to
+ * block. Of the library's it knows from LLVM 19 on.
+ */
+#if defined(UNDER_TSAN) && (!defined(__clang__) || __clang_major__ < 19)
+#define HANDLERS_RUN_LATE true
+#else
+#define HANDLERS_RUN_LATE false
 #endif
 
 /* TSan makes everything ten times slower, so loops that widen a race are shorter. */

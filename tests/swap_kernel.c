@@ -71,9 +71,13 @@ static void timeout_wakes(void **state)
 	verdict_assert(&v);
 }
 
-/* What is wrong with the arguments is said before anybody is woken. */
+/*
+ * What is wrong with the arguments is said before anybody is woken. Those of the
+ * wait half must not be there without it.
+ */
 static void arguments_before_effects(void **state)
 {
+	const struct timespec time = to_timespec(NSEC_PER_SEC);
 	static const struct timespec bad_times[] = { { -1, 0 }, { 0, -1 }, { 0, NSEC_PER_SEC } };
 	struct worker w = { 0 };
 	struct verdict v = { 0 };
@@ -91,8 +95,16 @@ static void arguments_before_effects(void **state)
 	CHECK_ERR(&v, raw_swap(word, 0, NULL, (char *)&wake + 1, 0), EINVAL);
 	CHECK_ERR(&v, raw_swap(word, 0, NULL, kernel_address, 0), EFAULT);
 	CHECK_ERR(&v, raw_swap(word, 0, NULL, &wake, 1U << 31), EINVAL);
+	CHECK_ERR(&v, raw_swap(NULL, 1, NULL, &wake, 0), EINVAL);
+	CHECK_ERR(&v, raw_swap(NULL, 0, &time, &wake, 0), EINVAL);
+	for (int i = 0; i < 3; i++)
+		CHECK_ERR(&v, raw_swap(NULL, 0, &bad_times[i], &wake, 0), EINVAL);
+	CHECK_ERR(&v, raw_swap(NULL, 0, NULL, &wake, 1U << 31), EINVAL);
+	CHECK_ERR(&v, raw_swap(NULL, 0, NULL, (char *)&wake + 1, 0), EINVAL);
+	CHECK_ERR(&v, raw_swap(NULL, 0, NULL, kernel_address, 0), EFAULT);
+	CHECK_ERR(&v, raw_swap(NULL, 0, NULL, NULL, 0), EINVAL);
 	CHECK(&v, is_parked(w.tid));
-	CHECK_EQ(&v, syscall(SYS_futex, &wake, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0), 1);
+	CHECK_EQ(&v, raw_swap(NULL, 0, NULL, &wake, 0), 1);
 	workers_join(&w, 1, &v);
 	verdict_assert(&v);
 }
@@ -178,11 +190,12 @@ static void one_system_call_per_switch(void **state)
 /*
  * The operation was there when it was probed for and is not any more, as after
  * the process has been moved to another kernel: no hang, and nothing is lost. Nor
- * for who parked in it before.
+ * for who parked in it before. A filter that looks at the arguments may leave one
+ * half of it.
  */
 struct loss {
-	uint32_t swap, hint; /* 0: that one stays */
-	bool for_all;	     /* also for the threads that are parked already */
+	uint32_t with_wait, wake_only; /* 0: that form stays */
+	bool for_all;		       /* also for the threads that are parked already */
 };
 
 static int loses_operation(void *arg)
@@ -205,10 +218,7 @@ static int loses_operation(void *arg)
 	}
 	if (loss->for_all)
 		filter_all_threads();
-	if (loss->swap)
-		filter_swap(loss->swap);
-	if (loss->hint)
-		filter_futex(FUTEX_WAKE_HINT, loss->hint);
+	filter_swap_forms(loss->with_wait, loss->wake_only);
 	pair_works(&v, 100);
 	sink_start(&sinks[WAYS]);
 	for (unsigned int i = 1; i <= 10; i++) {
@@ -237,15 +247,14 @@ static int loses_operation(void *arg)
 static void operation_is_lost(void **state)
 {
 	static const struct loss losses[] = {
-		{ .swap = ANSWER(ENOSYS) },
-		{ .swap = ANSWER(EPERM) },
-		{ .hint = ANSWER(ENOSYS) },
-		{ .hint = ANSWER(EPERM) },
-		{ .swap = ANSWER(ENOSYS), .hint = ANSWER(ENOSYS) },
-		{ .swap = ANSWER(EPERM), .hint = ANSWER(EPERM) },
-		{ .swap = ANSWER(ENOSYS), .for_all = true },
-		{ .hint = ANSWER(EPERM), .for_all = true },
-		{ .swap = ANSWER(EPERM), .hint = ANSWER(EPERM), .for_all = true },
+		{ .with_wait = ANSWER(ENOSYS), .wake_only = ANSWER(ENOSYS) },
+		{ .with_wait = ANSWER(EPERM), .wake_only = ANSWER(EPERM) },
+		{ .with_wait = ANSWER(ENOSYS) },
+		{ .wake_only = ANSWER(EPERM) },
+		{ .with_wait = ANSWER(ENOSYS), .wake_only = ANSWER(ENOSYS), .for_all = true },
+		{ .with_wait = ANSWER(EPERM), .wake_only = ANSWER(EPERM), .for_all = true },
+		{ .with_wait = ANSWER(EPERM), .for_all = true },
+		{ .wake_only = ANSWER(ENOSYS), .for_all = true },
 	};
 
 	(void)state;

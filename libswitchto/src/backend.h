@@ -7,7 +7,7 @@
 /* Chosen by switchto_choose_backend(), constant from then on. */
 extern __attribute__((visibility("hidden"))) bool switchto_is_swap;
 
-/* The backend for this process. 0 or an error number, see "Errors of the choice". */
+/* The backend for this process. 0 or an error number, see "Initialization errors". */
 __attribute__((visibility("hidden"))) int switchto_choose_backend(void);
 
 #endif /* SWITCHTO_BACKEND_H */

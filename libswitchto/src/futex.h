@@ -2,7 +2,7 @@
 /*
  * The futex(2) operations that the library issues, all on private futexes.
  * Each returns 0 or the error number, but for futex_answer() and
- * futex_wake_hint(), see there. errno may change.
+ * futex_wake_hinted(), see there. errno may change.
  */
 #ifndef SWITCHTO_FUTEX_H
 #define SWITCHTO_FUTEX_H
@@ -17,15 +17,30 @@
 #include <unistd.h>
 
 /*
- * kernel/patches/: wake one waiter on uaddr2, then wait on uaddr. Not 13, which
- * the series of 2020 used: that became FUTEX_LOCK_PI2 in Linux 5.14. For the
- * same reason not whatever a header calls FUTEX_SWAP.
+ * kernel/patches/: wake one waiter on uaddr2, then wait on uaddr; either address may
+ * be NULL. The number is far from those that Linux gives out one after the other. So
+ * a kernel without the patches answers ENOSYS, whatever it comes to have: 13, which
+ * the series of 2020 used, became FUTEX_LOCK_PI2 in Linux 5.14. For the same reason
+ * this is not whatever a header calls FUTEX_SWAP.
  */
-#define SWITCHTO_FUTEX_SWAP 14
-/* From the same series: wake one waiter, that of the given TID if it is there. */
-#define SWITCHTO_FUTEX_WAKE_HINT 15
+#define SWITCHTO_FUTEX_SWAP 96
 
 typedef _Atomic uint32_t futex_word;
+
+/*
+ * ThreadSanitizer keeps a signal back until the thread makes a call that it knows to
+ * block. It knows a system call that is made here only if it is told (from LLVM 19
+ * on; before that the hooks do nothing, and GCC has none).
+ */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#include <sanitizer/linux_syscall_hooks.h>
+#endif
+#endif
+#ifndef __sanitizer_syscall_pre_futex
+#define __sanitizer_syscall_pre_futex(word, op, val, timeout, word2, val3) ((void)0)
+#define __sanitizer_syscall_post_futex(ret, word, op, val, timeout, word2, val3) ((void)0)
+#endif
 
 /*
  * On 32-bit machines SYS_futex takes a 32-bit time, whatever time_t is, and
@@ -77,6 +92,18 @@ static inline int futex_call(futex_word *word, int op, uint32_t val, const struc
 	return ret < 0 ? (int)-ret : 0;
 }
 
+/* futex_call() of an operation that may sleep. */
+static inline int futex_sleep(futex_word *word, int op, uint32_t val,
+			      const struct timespec *timeout, futex_word *word2, uint32_t val3)
+{
+	int error;
+
+	__sanitizer_syscall_pre_futex(word, op, val, timeout, word2, val3);
+	error = futex_call(word, op, val, timeout, word2, val3);
+	__sanitizer_syscall_post_futex(error, word, op, val, timeout, word2, val3);
+	return error;
+}
+
 /* Wakes at most one. That nobody waited is no error. */
 static inline int futex_wake(futex_word *word)
 {
@@ -88,32 +115,32 @@ static inline int futex_wait(futex_word *word, uint32_t val, const struct timesp
 {
 	/* FUTEX_WAIT is some instructions cheaper but its timeout is relative. */
 	if (!deadline)
-		return futex_call(word, FUTEX_WAIT_PRIVATE, val, NULL, NULL, 0);
+		return futex_sleep(word, FUTEX_WAIT_PRIVATE, val, NULL, NULL, 0);
 
-	return futex_call(word, FUTEX_WAIT_BITSET_PRIVATE, val, deadline, NULL,
-			  FUTEX_BITSET_MATCH_ANY);
+	return futex_sleep(word, FUTEX_WAIT_BITSET_PRIVATE, val, deadline, NULL,
+			   FUTEX_BITSET_MATCH_ANY);
 }
 
 /*
  * Wakes at most one on @wake, of which @hint is the TID, then sleeps while *word
  * is @val, for as long as @timeout says, relative. Whoever was on @wake has been
  * woken if the answer is 0, EAGAIN, EINTR or ETIMEDOUT. With NULL for @wake it
- * only sleeps, and as futex_wait() but that a hint finds the sleeper.
+ * only sleeps, as futex_wait() does, and a hint finds the sleeper.
  */
 static inline int futex_swap(futex_word *word, uint32_t val, const struct timespec *timeout,
 			     futex_word *wake, uint32_t hint)
 {
-	return futex_call(word, SWITCHTO_FUTEX_SWAP | FUTEX_PRIVATE_FLAG, val, timeout, wake, hint);
+	return futex_sleep(word, SWITCHTO_FUTEX_SWAP | FUTEX_PRIVATE_FLAG, val, timeout, wake,
+			   hint);
 }
 
 /*
- * futex_wake() of the one whose TID @hint is. How many the kernel says it has
- * woken, 0 or 1, or minus the error number.
+ * futex_wake() with a hint: FUTEX_SWAP without a wait. How many the kernel says it
+ * has woken, 0 or 1, or minus the error number.
  */
-static inline long futex_wake_hint(futex_word *word, uint32_t hint)
+static inline long futex_wake_hinted(futex_word *wake, uint32_t hint)
 {
-	return futex_answer(word, SWITCHTO_FUTEX_WAKE_HINT | FUTEX_PRIVATE_FLAG, 1, NULL, NULL,
-			    hint);
+	return futex_answer(NULL, SWITCHTO_FUTEX_SWAP | FUTEX_PRIVATE_FLAG, 0, NULL, wake, hint);
 }
 
 #endif /* SWITCHTO_FUTEX_H */

@@ -116,7 +116,7 @@ static inline struct thread *thread_of(pid_t tid)
 
 /*
  * Makes the calling thread known: switchto_this.thread is set afterwards. 0, or -1 and
- * errno, the errors of the choice.
+ * errno, the initialization errors.
  */
 HIDDEN int switchto_thread_begin(void);
 
@@ -153,7 +153,7 @@ static inline bool thread_give(struct thread *thread, uint32_t *seen, pid_t by)
 static inline void thread_wake(struct thread *thread, pid_t tid)
 {
 	delay_point(WAKE);
-	if (switchto_is_swap && futex_wake_hint(&thread->word, (uint32_t)tid) == 1)
+	if (switchto_is_swap && futex_wake_hinted(&thread->word, (uint32_t)tid) == 1)
 		return;
 	futex_wake(&thread->word);
 }

@@ -55,7 +55,7 @@
  * is FUTEX_LOCK_PI2 today.
  */
 #undef FUTEX_SWAP
-#define FUTEX_SWAP 14
+#define FUTEX_SWAP 96
 
 enum { EXIT_USAGE = 2, EXIT_SKIP = 77 };
 enum { NOT_MY_TURN, MY_TURN };
