@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 /* --- who is held up, and where ---------------------------------------------------- */
 
@@ -24,6 +25,11 @@ struct hold {
 	_Atomic pid_t tid; /* 0: of nobody */
 	_Atomic int where;
 	atomic_bool taken, arrived, open;
+	/*
+	 * To be cancelled there, asleep: the runtime of a sanitizer may have a lock
+	 * while it does anything else.
+	 */
+	atomic_bool for_good;
 };
 
 static struct hold holds[4];
@@ -36,6 +42,11 @@ void switchto_delay_point(enum switchto_delay where)
 		if (atomic_load(&h->tid) != gettid() || atomic_load(&h->where) != (int)where ||
 		    atomic_exchange(&h->taken, true))
 			continue;
+		if (atomic_load(&h->for_good)) {
+			atomic_store(&h->arrived, true);
+			for (;;)
+				syscall(SYS_ppoll, NULL, 0, NULL, NULL);
+		}
 		atomic_store(&h->arrived, true);
 		AWAIT(atomic_load(&h->open));
 	}
@@ -51,6 +62,7 @@ static struct hold *hold(unsigned int which, pid_t tid, enum switchto_delay wher
 	atomic_store(&h->taken, false);
 	atomic_store(&h->arrived, false);
 	atomic_store(&h->open, false);
+	atomic_store(&h->for_good, false);
 	atomic_store(&h->tid, tid);
 	return h;
 }
@@ -804,6 +816,137 @@ static void wakes_late(void **state)
 	verdict_assert(&v);
 }
 
+/* --- a thread is cancelled asynchronously ---------------------------------------------- */
+
+/*
+ * At the points of a resume or a switch at which it must not be: the target may sleep
+ * on. But it has its resume, if the point is after that was given, and returns with it
+ * when its sleep ends for whatever reason.
+ */
+struct cancelled {
+	struct worker w;
+	bool switches;
+	pid_t target;
+};
+
+static void is_cancelled(struct worker *w)
+{
+	struct cancelled *c = w->arg;
+
+	CHECK_EQ(&w->v, switchto_self(), gettid());
+	await_release(w);
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	if (c->switches)
+		switchto_switch(c->target);
+	else
+		switchto_resume(c->target);
+	CHECK(&w->v, !"the call returned");
+}
+
+static pid_t cancel_at(enum switchto_delay where, bool switches, pid_t target, struct verdict *v)
+{
+	struct cancelled c = { .switches = switches, .target = target };
+	struct hold *h;
+	void *result;
+
+	worker_start(&c.w, is_cancelled, &c);
+	h = hold(0, c.w.tid, where);
+	atomic_store(&h->for_good, true);
+	worker_release(&c.w);
+	await_held(h);
+	AWAIT(thread_state(c.w.tid) == 'S');
+	pthread_cancel(c.w.thread);
+	pthread_join(c.w.thread, &result);
+	CHECK(v, result == PTHREAD_CANCELED);
+	if (atomic_load(&c.w.v.failed))
+		CHECK_EQ(v, verdict_status(&c.w.v), 0);
+	CHECK_ERR(v, switchto_resume(c.w.tid), ESRCH);
+	CHECK_ERR(v, switchto_switch(c.w.tid), ESRCH);
+	return c.w.tid;
+}
+
+struct times {
+	struct worker w;
+	struct timespec time;
+	pid_t got;
+	int error;
+};
+
+static void waits_for_a_time(struct worker *w)
+{
+	struct times *t = w->arg;
+
+	t->got = switchto_wait(&t->time);
+	t->error = errno;
+}
+
+/* The target's sleep ends with its time, which is long enough for the rest to be over. */
+static void cancelled_and_target_times_out(enum switchto_delay where, bool switches)
+{
+	struct times t = { .time = { 2, 0 } };
+	struct verdict v = { 0 };
+	pid_t by;
+
+	worker_start(&t.w, waits_for_a_time, &t);
+	AWAIT(thread_of(t.w.tid) && waits(t.w.tid));
+	by = cancel_at(where, switches, t.w.tid, &v);
+	workers_join(&t.w, 1, &v);
+	if (where == SWITCHTO_DELAY_SEEN)
+		CHECK(&v, t.got == -1 && t.error == ETIMEDOUT);
+	else
+		CHECK_EQ(&v, t.got, by);
+	pair_works(&v, 1);
+	verdict_assert(&v);
+}
+
+/* Or with a signal that comes later. */
+static void cancelled_and_target_has_a_signal(enum switchto_delay where, bool switches)
+{
+	struct sink target = { 0 };
+	struct verdict v = { 0 };
+	unsigned int returns;
+	pid_t by;
+
+	sink_start(&target);
+	AWAIT(waits(target.w.tid));
+	by = cancel_at(where, switches, target.w.tid, &v);
+	pthread_kill(target.w.thread, SIGUSR1);
+	if (where != SWITCHTO_DELAY_SEEN) {
+		AWAIT(atomic_load(&target.returns) == 1);
+		CHECK_EQ(&v, atomic_load(&target.last), by);
+	}
+	AWAIT(waits(target.w.tid));
+	pair_works(&v, 1);
+	sink_stop(&target, &v, &returns);
+	CHECK_EQ(&v, returns, where != SWITCHTO_DELAY_SEEN);
+	verdict_assert(&v);
+}
+
+static void async_cancel(void **state)
+{
+	static const struct {
+		enum switchto_delay where;
+		bool switches;
+	} cases[] = {
+		{ SWITCHTO_DELAY_SEEN, false }, { SWITCHTO_DELAY_WAKE, false },
+		{ SWITCHTO_DELAY_SEEN, true },	{ SWITCHTO_DELAY_GIVEN, true },
+		{ SWITCHTO_DELAY_WAKE, true },	{ SWITCHTO_DELAY_SLEEP, true },
+	};
+	const struct sigaction action = { .sa_handler = nothing };
+	bool swap = strcmp(switchto_backend(), "swap") == 0;
+
+	(void)state;
+	watchdog_start("AsyncCancel");
+	sigaction(SIGUSR1, &action, NULL);
+	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		/* A switch does both in one call there. */
+		if (swap && cases[i].switches && cases[i].where == SWITCHTO_DELAY_WAKE)
+			continue;
+		cancelled_and_target_has_a_signal(cases[i].where, cases[i].switches);
+		cancelled_and_target_times_out(cases[i].where, cases[i].switches);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest cases[] = {
@@ -817,6 +960,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup(owner_comes_and_goes_amid_a_resume, setup),
 		cmocka_unit_test_setup(resumed_again_before_it_is_taken, setup),
 		cmocka_unit_test_setup(wakes_late, setup),
+		cmocka_unit_test_setup(async_cancel, setup),
 	};
 	const struct CMUnitTest tids[] = {
 		cmocka_unit_test_setup(owner_changes_after_its_word_was_read, setup),

@@ -8,8 +8,8 @@
  *  - what a thread returns with was a resume by that thread, which no return and
  *    no end of a thread had taken before;
  *  - a resume that is kept is taken by the next wait, whatever that waits for;
- *  - a wait ends with ETIMEDOUT when its time has come and not before, and with
- *    EINTR only if a handler ran;
+ *  - a wait ends with ETIMEDOUT when its time has come and not before, and not
+ *    because a handler ran;
  *  - a resume that succeeds leaves errno alone;
  *  - nothing hangs: two of the threads are sent no signals, so that the wake-up of
  *    a resume is all that ends their waits.
@@ -38,13 +38,6 @@
 #define GONE 64
 #define UNDISTURBED 2
 
-/* TSan's runtime calls a handler not when the kernel interrupts for it but afterwards. */
-#ifdef UNDER_TSAN
-#define HANDLERS_RUN_LATE true
-#else
-#define HANDLERS_RUN_LATE false
-#endif
-
 struct seat {
 	/* Odd while its thread lives; the TID is that thread's then. */
 	_Atomic uint32_t life;
@@ -68,7 +61,7 @@ struct seat {
 	volatile sig_atomic_t may_jump;
 	bool is_known; /* the thread's first call is over: that is not to be left */
 	sigjmp_buf out;
-	long calls, resumed, refused, timed_out, interrupted;
+	long calls, resumed, refused, timed_out;
 };
 
 static struct seat seats[MOST_SEATS];
@@ -491,7 +484,7 @@ static void do_wait(const struct request *request)
 	struct target target = { 0 };
 	long long due = LLONG_MAX;
 	const char *fault = NULL;
-	long handled, given[MOST_SEATS + 1];
+	long given[MOST_SEATS + 1];
 	pid_t ret;
 	int error;
 
@@ -499,7 +492,6 @@ static void do_wait(const struct request *request)
 	if (is_switch)
 		target = target_of(request->whom, request->chance[1], (int)(mine - seats));
 	was_kept = atomic_load(&mine->kept);
-	handled = atomic_load(&mine->handled);
 	if (has_time)
 		time = time_of(request, &store, &due);
 
@@ -530,14 +522,10 @@ static void do_wait(const struct request *request)
 			fault = "timed out without a timeout";
 		else if (now_ns() < due)
 			fault = "timed out early";
-	} else if (error == EINTR) {
-		mine->interrupted++;
-		if (!HANDLERS_RUN_LATE && handled == atomic_load(&mine->handled))
-			fault = "EINTR without a handler";
 	} else if (error) {
 		fault = "not an error of this call";
 	}
-	if (!fault && was_kept && (error == ETIMEDOUT || error == EINTR))
+	if (!fault && was_kept && error == ETIMEDOUT)
 		fault = "there was a resume kept";
 	if (fault)
 		found("%s: seat %d: %s(%s %d, %s) = %d, error %d (%s)", fault, (int)(mine - seats),
@@ -889,13 +877,12 @@ int main(int argc, char **argv)
 		sum.resumed += seats[i].resumed;
 		sum.refused += seats[i].refused;
 		sum.timed_out += seats[i].timed_out;
-		sum.interrupted += seats[i].interrupted;
 		atomic_fetch_add(&sum.handled, atomic_load(&seats[i].handled));
 	}
 	printf("summary seed=%#llx backend=%s calls=%ld resumed=%ld refused=%ld timed_out=%ld "
-	       "interrupted=%ld handlers=%ld lives=%u\n",
+	       "handlers=%ld lives=%u\n",
 	       (unsigned long long)seed, backend, sum.calls, sum.resumed, sum.refused,
-	       sum.timed_out, sum.interrupted, atomic_load(&sum.handled), atomic_load(&n_gone));
+	       sum.timed_out, atomic_load(&sum.handled), atomic_load(&n_gone));
 	if (!sum.calls)
 		give_up(NAME ": wanted calls, made none");
 	return atomic_load(&failed) ? 1 : 0;

@@ -35,6 +35,11 @@ cflags=$(pkg-config --cflags switchto)
 libs=$(pkg-config --libs switchto)
 static_libs=$(pkg-config --static --libs switchto)
 
+version=$(sed -n 's/^#define SWITCHTO_VERSION_[A-Z]* //p' "$prefix/include/switchto/switchto.h" |
+	paste -sd .)
+found=$(pkg-config --modversion switchto)
+[ "$found" = "$version" ] || fail "wanted version $version of switchto.pc, found $found"
+
 # What is exported: the public functions and nothing else.
 nm -D --defined-only "$lib/libswitchto.so" |
 	sed -n 's/^[0-9a-f]* [^A] \([^@]*\).*/\1/p' | sort >"$work/found"
@@ -45,13 +50,14 @@ cat >"$work/wanted" <<-END
 	switchto_switch
 	switchto_switch_timed
 	switchto_switch_until
+	switchto_version
 	switchto_wait
 	switchto_wait_until
 END
 diff "$work/wanted" "$work/found" || fail "wanted these exported symbols (<), found those (>)"
 
 soname=$(readelf -d "$lib/libswitchto.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
-[ "$soname" = libswitchto.so.0 ] || fail "wanted soname libswitchto.so.0, found $soname"
+[ "$soname" = libswitchto.so.0.2 ] || fail "wanted soname libswitchto.so.0.2, found $soname"
 [ -e "$lib/$soname" ] || fail "wanted $lib/$soname, found nothing"
 
 # The static library meets the names of whoever links it.

@@ -51,6 +51,8 @@ int main(int argc, char **argv)
 		return life_after_exec();
 	if (argc == 2 && strcmp(argv[1], "first-calls") == 0)
 		return life_first_calls();
+	if (argc == 2 && strcmp(argv[1], "atfork") == 0)
+		return life_atfork();
 
 	if (wants_absent_swap("suite"))
 		return SKIPPED;

@@ -16,6 +16,7 @@ int suite_life(void);	 /* how threads and processes begin and end */
 /* Bodies that run after exec, by name. */
 int life_after_exec(void);
 int life_first_calls(void);
+int life_atfork(void);
 
 /* A case with a name, under the watchdog, that leaves no resume with the main thread. */
 int case_start(void **state);

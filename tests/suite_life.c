@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <spawn.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -215,9 +216,7 @@ static void cancelled_later(struct worker *w)
 {
 	struct deferred *d = w->arg;
 
-	do
-		d->got = switchto_wait(NULL);
-	while (d->got == -1 && errno == EINTR);
+	d->got = switchto_wait(NULL);
 	pthread_testcancel();
 }
 
@@ -708,17 +707,112 @@ static void first_calls_raced(void **state)
 }
 
 /*
- * Without a file descriptor left a thread that is not known yet is resumed, or
- * the call says ENOMEM. So does, or works, the first call of a thread that has
- * been resumed. Either way the resume is not lost.
+ * Handlers of the program's, registered with pthread_atfork() before the library's, so
+ * that they run before it in the child. What they do there with the library stays.
  */
-static void set_open_files(rlim_t limit)
-{
-	struct rlimit files;
+static bool resumes_in_child;
 
-	getrlimit(RLIMIT_NOFILE, &files);
-	files.rlim_cur = limit;
-	setrlimit(RLIMIT_NOFILE, &files);
+static void first_in_child(void)
+{
+	if (switchto_self() != gettid() || (resumes_in_child && switchto_resume(gettid())))
+		_exit(3);
+}
+
+static int child_of_atfork(void *arg)
+{
+	struct verdict v = { 0 };
+
+	(void)arg;
+	if (resumes_in_child)
+		CHECK_EQ(&v, switchto_wait(&no_time), gettid());
+	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
+	CHECK_EQ(&v, switchto_self(), gettid());
+	CHECK_EQ(&v, switchto_switch(gettid()), gettid());
+#ifndef UNDER_TSAN /* whose runtime in the child still knows the parent's threads */
+	pair_works(&v, 10);
+#endif
+	return verdict_status(&v);
+}
+
+static int grandchild_of_atfork(void *arg)
+{
+	struct verdict v = { 0 };
+
+	CHECK_EQ(&v, child_of_atfork(arg), 0);
+	CHECK_EQ(&v, run_child(child_of_atfork, arg), 0);
+	return verdict_status(&v);
+}
+
+static void forks_with_handlers(struct worker *w)
+{
+	CHECK_EQ(&w->v, run_child(child_of_atfork, NULL), 0);
+	CHECK_EQ(&w->v, switchto_self(), w->tid);
+	CHECK_EQ(&w->v, run_child(child_of_atfork, NULL), 0);
+	CHECK_EQ(&w->v, switchto_wait(&no_time), w->starter);
+}
+
+/* In the program run again, which has not called the library yet. */
+int life_atfork(void)
+{
+	struct verdict v = { 0 };
+
+	watchdog_start("atfork");
+	pthread_atfork(NULL, NULL, first_in_child);
+	CHECK_EQ(&v, switchto_self(), gettid());
+	for (int i = 0; i < 2; i++) {
+		struct worker w = { 0 };
+
+		resumes_in_child = i;
+		CHECK_EQ(&v, switchto_resume(gettid()), 0);
+		CHECK_EQ(&v, run_child(grandchild_of_atfork, NULL), 0);
+		CHECK_EQ(&v, switchto_wait(&no_time), gettid());
+		/* A thread that is not known yet, and then is. */
+		worker_start(&w, forks_with_handlers, NULL);
+		CHECK_EQ(&v, switchto_resume(w.tid), 0);
+		workers_join(&w, 1, &v);
+	}
+	return verdict_status(&v);
+}
+
+static int execs_atfork(void *arg)
+{
+	(void)arg;
+	exec_self("atfork");
+}
+
+static void atfork_handler_registers(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	CHECK_EQ(&v, run_child(execs_atfork, NULL), 0);
+	verdict_assert(&v);
+}
+
+/*
+ * Without a file descriptor left a thread that is not known yet is resumed, or
+ * the call says ENOMEM. The first call of a thread works if it has not been resumed
+ * and says ENOMEM if it has. The resume is not lost.
+ */
+static rlim_t set_limit(int which, rlim_t limit)
+{
+	struct rlimit old, new;
+
+	getrlimit(which, &old);
+	new = old;
+	new.rlim_cur = limit;
+	if (setrlimit(which, &new))
+		give_up("setrlimit: wanted a limit of %llu, got %s", (unsigned long long)limit,
+			strerror(errno));
+	return old.rlim_cur;
+}
+
+/* All that there may be are in use. */
+static void open_all(void)
+{
+	set_limit(RLIMIT_NOFILE, 64);
+	while (dup(STDERR_FILENO) >= 0)
+		;
 }
 
 struct poor {
@@ -726,42 +820,55 @@ struct poor {
 	atomic_bool tried, rich;
 };
 
-static void calls_when_poor(struct worker *w)
+static void resumed_and_poor(struct worker *w)
 {
 	struct poor *p = w->arg;
-	pid_t got;
 
 	await_release(w);
-	errno = 0;
-	got = switchto_wait(&no_time);
-	CHECK(&w->v, got == w->starter || (got == -1 && errno == ENOMEM));
+	CHECK_ERR(&w->v, switchto_self(), ENOMEM);
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ENOMEM);
+	CHECK_ERR(&w->v, switchto_switch(w->tid), ENOMEM);
 	atomic_store(&p->tried, true);
 	AWAIT(atomic_load(&p->rich));
-	if (got == -1)
-		CHECK_EQ(&w->v, switchto_wait(&no_time), w->starter);
+	CHECK_EQ(&w->v, switchto_wait(&no_time), w->starter);
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+}
+
+static void calls_when_poor(struct worker *w)
+{
+	await_release(w);
+	if (w->arg)
+		CHECK_EQ(&w->v, switchto_self(), w->tid);
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+	CHECK_EQ(&w->v, switchto_switch(w->tid), w->tid);
+	CHECK_EQ(&w->v, switchto_self(), w->tid);
 }
 
 static int open_files_run_out(void *arg)
 {
 	struct poor p = { 0 };
-	struct worker w = { 0 };
+	struct worker w = { 0 }, unresumed[2] = { 0 };
 	struct verdict v = { 0 };
-	struct rlimit files;
 	int resumed, error;
+	rlim_t limit;
 
-	(void)arg;
-	getrlimit(RLIMIT_NOFILE, &files);
-	worker_start(&p.w, calls_when_poor, &p);
+	worker_start(&p.w, resumed_and_poor, &p);
 	worker_start(&w, stands, NULL);
+	worker_start(&unresumed[0], calls_when_poor, NULL);
+	worker_start(&unresumed[1], calls_when_poor, &p);
 	CHECK_EQ(&v, switchto_resume(p.w.tid), 0);
 
-	set_open_files(0);
+	limit = set_limit(RLIMIT_NOFILE, 0);
+	if (*(bool *)arg)
+		open_all();
 	worker_release(&p.w);
 	AWAIT(atomic_load(&p.tried));
+	for (int i = 0; i < 2; i++)
+		worker_release(&unresumed[i]);
+	workers_join(unresumed, 2, &v);
 	resumed = switchto_resume(w.tid);
 	error = errno;
-	set_open_files(files.rlim_cur);
+	set_limit(RLIMIT_NOFILE, limit);
 
 	atomic_store(&p.rich, true);
 	workers_join(&p.w, 1, &v);
@@ -779,7 +886,77 @@ static void no_file_descriptors(void **state)
 	struct verdict v = { 0 };
 
 	(void)state;
-	CHECK_EQ(&v, run_child(open_files_run_out, NULL), 0);
+	for (int i = 0; i < 2; i++) {
+		bool in_use = i;
+
+		CHECK_EQ(&v, run_child(open_files_run_out, &in_use), 0);
+	}
+	verdict_assert(&v);
+}
+
+/* Known threads need neither descriptors nor memory, whatever they do with each other. */
+struct needless {
+	struct worker w[2];
+	atomic_uint known;
+};
+
+static void needs_nothing(struct worker *w)
+{
+	struct needless *n = w->arg;
+	bool first = w == &n->w[0];
+	pid_t other;
+
+	CHECK_EQ(&w->v, switchto_self(), w->tid);
+	atomic_fetch_add(&n->known, 1);
+	await_release(w);
+	other = n->w[first].tid;
+	for (int i = 0; i < 10; i++) {
+		CHECK_EQ(&w->v, first ? switchto_switch(other) : switchto_wait(NULL), other);
+		if (!first)
+			CHECK_EQ(&w->v, switchto_resume(other), 0);
+	}
+	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
+	CHECK_ERR(&w->v, switchto_wait_until(&no_time), ETIMEDOUT);
+	CHECK_EQ(&w->v, switchto_resume(w->tid), 0);
+	CHECK_EQ(&w->v, switchto_switch_timed(w->tid, &no_time), w->tid);
+	CHECK_EQ(&w->v, switchto_switch_until(w->tid, &no_time), w->tid);
+	CHECK_EQ(&w->v, switchto_self(), w->tid);
+	CHECK(&w->v, switchto_backend() != NULL);
+}
+
+static int nothing_is_left(void *arg)
+{
+	struct needless n = { 0 };
+	struct verdict v = { 0 };
+	rlim_t files;
+#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN) /* whose runtimes map memory as they go */
+	rlim_t space;
+#endif
+
+	(void)arg;
+	for (int i = 0; i < 2; i++)
+		worker_start(&n.w[i], needs_nothing, &n);
+	AWAIT(atomic_load(&n.known) == 2);
+	files = set_limit(RLIMIT_NOFILE, 0);
+#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN)
+	space = set_limit(RLIMIT_AS, 0);
+#endif
+	for (int i = 0; i < 2; i++)
+		worker_release(&n.w[i]);
+	workers_join(n.w, 2, &v);
+#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN)
+	set_limit(RLIMIT_AS, space);
+#endif
+	set_limit(RLIMIT_NOFILE, files);
+	return verdict_status(&v);
+}
+
+static void known_thread_needs_nothing(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	CHECK_EQ(&v, run_child(nothing_is_left, NULL), 0);
 	verdict_assert(&v);
 }
 
@@ -804,7 +981,9 @@ int suite_life(void)
 		CASE("BareFork", bare_fork),
 #endif
 		CASE("FirstCallsRaced", first_calls_raced),
+		CASE("AtforkHandlerRegisters", atfork_handler_registers),
 		CASE("NoFileDescriptors", no_file_descriptors),
+		CASE("KnownThreadNeedsNothing", known_thread_needs_nothing),
 	};
 
 	return RUN_CASES("life", cases);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 /* Resumes that are kept, become one with another, or are refused. */
+#include "seccomp.h"
 #include "suite.h"
 
 #include <limits.h>
 #include <signal.h>
+#include <sys/syscall.h>
 
 /* A thread that runs, known or not, until it is released and takes what is kept. */
 struct late {
@@ -131,6 +133,77 @@ static void resume_races_with_first_wait(void **state)
 		random_delay(&seed, 20000);
 		CHECK_EQ(&v, switchto_resume(w.tid), 0);
 		workers_join(&w, 1, &v);
+	}
+	verdict_assert(&v);
+}
+
+/*
+ * Threads with a seccomp filter of their own, that forbids to ask who another thread
+ * is: one that has such a filter and one that has none know an unregistered thread by
+ * different things. What is kept for it is its all the same.
+ */
+static void forbid_pidfd_open(void)
+{
+#ifdef SYS_pidfd_open
+	filter_call(SYS_pidfd_open, ANSWER(EPERM));
+#endif
+}
+
+struct filtered {
+	struct late l;
+	bool filter;
+};
+
+static void filtered_late_body(struct worker *w)
+{
+	struct filtered *f = w->arg;
+
+	await_release(w);
+	if (f->filter)
+		forbid_pidfd_open();
+	for (int i = 0; i < 2; i++) {
+		f->l.got[i] = switchto_wait(&no_time);
+		f->l.error = errno;
+	}
+}
+
+struct resumer {
+	struct worker w;
+	pid_t target;
+	bool filter;
+};
+
+static void resumes_filtered(struct worker *w)
+{
+	struct resumer *r = w->arg;
+
+	if (r->filter)
+		forbid_pidfd_open();
+	CHECK_EQ(&w->v, switchto_resume(r->target), 0);
+}
+
+/* Resumed early by one or two threads, with or without a filter each, and so is the thread. */
+static void early_resume_then_own_filter(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	for (unsigned int filters = 0; filters < 8; filters++) {
+		for (unsigned int resumers = 1; resumers <= 2; resumers++) {
+			struct filtered f = { .filter = filters & 4 };
+			pid_t later = 0;
+
+			worker_start(&f.l.w, filtered_late_body, &f);
+			for (unsigned int i = 0; i < resumers; i++) {
+				struct resumer r = { .target = f.l.w.tid,
+						     .filter = filters >> i & 1 };
+
+				worker_start(&r.w, resumes_filtered, &r);
+				workers_join(&r.w, 1, &v);
+				later = r.w.tid;
+			}
+			late_finish(&f.l, &v, later);
+		}
 	}
 	verdict_assert(&v);
 }
@@ -372,6 +445,7 @@ int suite_resume(void)
 		CASE("UnknownThreadGetsItKept", unknown_thread_gets_it_kept),
 		CASE("UnknownThreadGetsOneOfTwo", unknown_thread_gets_one_of_two),
 		CASE("ResumeRacesWithFirstWait", resume_races_with_first_wait),
+		CASE("EarlyResumeThenOwnFilter", early_resume_then_own_filter),
 		CASE("ResumedByUnknownThread", resumed_by_unknown_thread),
 		CASE("AllSignalsBlocked", all_signals_blocked),
 		CASE("SwitchToRunningThread", switch_to_running_thread),

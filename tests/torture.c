@@ -369,15 +369,14 @@ static void print_parties_counts(void)
 	for (unsigned int p = 0; p < shared->parties; p++) {
 		struct party *party = &shared->party[p];
 
-		printf("party %u: %-9s %2u threads, %u tokens: %10ld hand-overs, %5.1f %% by switch, %ld timeouts, %ld EINTR, %ld merged, %ld empty, %ld gone, %ld lives, %ld reused\n",
+		printf("party %u: %-9s %2u threads, %u tokens: %10ld hand-overs, %5.1f %% by switch, %ld timeouts, %ld merged, %ld empty, %ld gone, %ld lives, %ld reused\n",
 		       p, party->plan.name, party->plan.seats, party->plan.tokens,
 		       party_handovers(party),
 		       100.0 * (double)party_count(party, SWITCHES) /
 			       (double)(party_handovers(party) ? party_handovers(party) : 1),
-		       party_count(party, TIMEOUTS), party_count(party, INTERRUPTS),
-		       party_count(party, MERGED), party_count(party, EMPTY),
-		       party_count(party, GONE), party_count(party, LIVES),
-		       party_count(party, REUSED));
+		       party_count(party, TIMEOUTS), party_count(party, MERGED),
+		       party_count(party, EMPTY), party_count(party, GONE),
+		       party_count(party, LIVES), party_count(party, REUSED));
 	}
 }
 
@@ -385,9 +384,8 @@ static void print_summary(double seconds)
 {
 	long sum = handovers();
 
-	printf("torture: ok handovers=%ld switches=%ld timeouts=%ld interrupts=%ld merged=%ld lives=%ld reused=%ld",
-	       sum, total(SWITCHES), total(TIMEOUTS), total(INTERRUPTS), total(MERGED),
-	       total(LIVES), total(REUSED));
+	printf("torture: ok handovers=%ld switches=%ld timeouts=%ld merged=%ld lives=%ld reused=%ld",
+	       sum, total(SWITCHES), total(TIMEOUTS), total(MERGED), total(LIVES), total(REUSED));
 	for (int i = 0; i < DEEDS; i++)
 		printf(" %s=%ld", deed_names[i], atomic_load(&shared->deeds[i]));
 	printf(" delays=%ld backend=%s cpus=%ld seconds=%.1f rate=%.0f seed=%" PRIu64 "\n",

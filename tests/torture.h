@@ -49,7 +49,6 @@ enum count {
 	RESUMES,  /* tokens given by a resume */
 	TAKEN,	  /* tokens taken out of the box */
 	TIMEOUTS,
-	INTERRUPTS,
 	MERGED, /* returns that answered several resumes */
 	EMPTY,	/* returns whose token an earlier return had found */
 	GONE,	/* targets that had just ended */

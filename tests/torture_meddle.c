@@ -361,7 +361,7 @@ static void *sleep_on(void *arg)
 	/* Not before: who is cancelled while it must not be ends with no result (glibc 2.36). */
 	atomic_store(&sleeper->tid, tid);
 	for (;;) {
-		if (switchto_wait(NULL) < 0 && errno != EINTR)
+		if (switchto_wait(NULL) < 0)
 			broken("wait of a thread that is to be cancelled: errno %d", errno);
 		pthread_testcancel();
 	}

@@ -336,9 +336,7 @@ static inline void came_back(struct self *me, pid_t from, long long deadline)
 	}
 	if (from != -1)
 		bad(me, "a return value", from, -1);
-	if (errno == EINTR) {
-		bump(me->seat, INTERRUPTS);
-	} else if (errno == ETIMEDOUT && deadline) {
+	if (errno == ETIMEDOUT && deadline) {
 		bump(me->seat, TIMEOUTS);
 		if (now_ns() < deadline)
 			bad(me, "a timeout too early by ns", deadline - now_ns(), 0);
@@ -458,7 +456,7 @@ static inline void give_by_switch(struct self *me, unsigned int t, struct seat *
 		time = to_timespec(deadline);
 		from = switchto_switch_until(target.tid, &time);
 	}
-	if (unlikely(from < 0) && errno != EINTR && errno != ETIMEDOUT)
+	if (unlikely(from < 0) && errno != ETIMEDOUT)
 		not_there(me, t, &target, SWITCHES);
 	else
 		came_back(me, from, deadline);

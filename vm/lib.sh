@@ -166,7 +166,7 @@ packages_vm='build-essential flex bison bc libelf-dev libssl-dev xz-utils kmod c
 packages_scx='pahole clang'
 packages_lib='cmake pkg-config libcmocka-dev'
 packages_bench='libbenchmark-dev libabsl-dev libboost-context-dev liburing-dev python3-matplotlib'
-packages_test='clang clang-format clang-tidy cppcheck codespell shellcheck pyflakes3 mandoc util-linux
+packages_test='clang clang-19 libclang-rt-19-dev clang-format clang-tidy cppcheck codespell shellcheck pyflakes3 mandoc util-linux
 	abigail-tools sparse spin git'
 
 as_root() {

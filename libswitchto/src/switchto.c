@@ -96,7 +96,7 @@ static inline bool begin_wait(struct thread *me, uint32_t running)
 	return running == waiting;
 }
 
-/* WAITING -> RUNNING; false if a resume has come: it wins over the error. */
+/* WAITING -> RUNNING; false if a resume has come: it wins over the timeout. */
 static bool give_up(struct thread *me, uint32_t waiting)
 {
 	delay_point(GIVE_UP);
@@ -179,8 +179,14 @@ static inline int park(struct thread *me, uint32_t waiting, const struct timespe
  *			taken already): then sleep again
  *	EAGAIN		the word was no longer WAITING: there is a resume, or
  *			this is a child that a handler forked
- *	ETIMEDOUT	} give up, unless a resume came in that instant: then
- *	EINTR		} return it, not the error
+ *	EINTR		a handler ran: sleep again. FUTEX_SWAP can't be restarted
+ *			as a whole, so the kernel says this even if the handler
+ *			was installed with SA_RESTART, and FUTEX_WAIT without
+ *			SA_RESTART only. No handler ends a wait, so that there is
+ *			one rule: for FUTEX_WAIT to say it, too, takes a timer,
+ *			501 insn (BM_SwitchTo, wake-wait, -icount)
+ *	ETIMEDOUT	give up, unless a resume came in that instant: then
+ *			return it, not the error
  *
  * Or the answer is a seccomp filter's, which came after the backend was chosen
  * (ETIMEDOUT without a deadline is no other's), and there was no sleep. So the
@@ -202,14 +208,13 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 		switch (error) {
 		case 0:
 		case EAGAIN:
+		case EINTR:
 			break;
 		case ETIMEDOUT:
 			if (!deadline)
 				break;
-			/* fall through */
-		case EINTR:
 			if (give_up(me, waiting))
-				return fail(error);
+				return fail(ETIMEDOUT);
 			continue;
 		default:
 			broken("FUTEX_WAIT", error);
@@ -239,7 +244,7 @@ static inline pid_t wait_until(const struct timespec *deadline)
  * After a swap that has woken @target, by its answer. If @target has not taken its
  * resume it may be asleep still, for the answer was a seccomp filter's. Or it just
  * has not run yet, as when a short time is over, a signal came, or a resume of the
- * caller before it slept: then there are two calls more, FUTEX_WAKE_HINT, which
+ * caller before it slept: then there are two calls more, the wake half alone, which
  * finds nobody, and FUTEX_WAKE.
  *
  * For every error, even if somebody has resumed the caller: that was not what ended
@@ -513,4 +518,12 @@ const char *switchto_backend(void)
 		return NULL;
 
 	return switchto_is_swap ? "swap" : "wake-wait";
+}
+
+#define STRING_OF(x) #x
+#define DOTTED(major, minor, patch) STRING_OF(major) "." STRING_OF(minor) "." STRING_OF(patch)
+
+const char *switchto_version(void)
+{
+	return DOTTED(SWITCHTO_VERSION_MAJOR, SWITCHTO_VERSION_MINOR, SWITCHTO_VERSION_PATCH);
 }

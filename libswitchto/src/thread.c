@@ -7,6 +7,7 @@
 #include "thread.h"
 
 #include "backend.h"
+#include "copy.h"
 #include "delay.h"
 
 #include <fcntl.h>
@@ -41,16 +42,26 @@ static void thread_end(void *arg)
 	atomic_exchange_explicit(&thread->word, UNKNOWN | generation, memory_order_acq_rel);
 }
 
-/* The child's only thread has a TID of its own, and the table is wiped. */
+/*
+ * The child's only thread has a TID of its own, and the table is wiped. If its word
+ * is not, then the thread was registered in the child already, by a handler of the
+ * program that runs before this one.
+ */
 static void forked(void)
 {
+	struct thread *me = switchto_this.thread;
+
+	if (me && (atomic_load(&me->word) & WORD_STATE) != UNKNOWN)
+		return;
 	switchto_this.thread = switchto_this.swap = NULL;
 	pthread_setspecific(thread_key, NULL);
 }
 
 static void choose(void)
 {
-	choice_error = switchto_choose_backend();
+	choice_error = switchto_copy_use();
+	if (!choice_error)
+		choice_error = switchto_choose_backend();
 	if (!choice_error)
 		choice_error = pthread_key_create(&thread_key, thread_end);
 	if (!choice_error)
@@ -159,10 +170,15 @@ static bool out_of_resources(int error)
 	return error == EMFILE || error == ENFILE || error == ENOMEM;
 }
 
+/* What thread_identity() tells threads by, in the lowest bit of an identity. */
+enum { START_TIME, PIDFD_INODE, IDENTITY_KINDS };
+
 /*
  * A number that tells the thread which now has @tid from the ones that had it
  * before and will have it after. From Linux 6.9 on the inode number of its
- * pidfd, never given twice; before that its start time, in ticks of 10 ms.
+ * pidfd, never given twice; before that its start time, in ticks of 10 ms. A thread
+ * may have an identity of one kind for others and of the other kind for itself: a
+ * seccomp filter of its own refuses it pidfd_open(2).
  *
  * 0, or an error number: ENOMEM if there is no descriptor to ask with, and not
  * the next best number then, for whoever compares it later would have the best
@@ -182,7 +198,7 @@ static int thread_identity(pid_t tid, uint64_t *identity)
 		error = fstat(fd, &stat) ? errno : 0;
 		syscall(SYS_close, fd);
 		if (!error) {
-			*identity = stat.st_ino;
+			*identity = stat.st_ino * IDENTITY_KINDS + PIDFD_INODE;
 			return 0;
 		}
 	} else if (errno == ESRCH) {
@@ -202,7 +218,7 @@ static int thread_identity(pid_t tid, uint64_t *identity)
 	if (error)
 		return error == ESRCH || syscall(SYS_tgkill, getpid(), tid, 0) ? ESRCH : ENOSYS;
 
-	*identity = task.start_time;
+	*identity = task.start_time * IDENTITY_KINDS + START_TIME;
 	return 0;
 }
 
@@ -222,9 +238,15 @@ static bool is_resume(uint64_t early)
 	return early != EARLY_NONE && early != EARLY_CLOSED;
 }
 
+/*
+ * Identities of different kinds can't be compared. They are taken for the same
+ * thread's: the other way round a resume would be lost.
+ */
 static bool same_thread(uint64_t early, uint64_t other)
 {
-	return early >> TID_BITS == other >> TID_BITS;
+	uint64_t difference = (early ^ other) >> TID_BITS;
+
+	return difference == 0 || difference % IDENTITY_KINDS != 0;
 }
 
 int switchto_thread_begin(void)
@@ -296,6 +318,9 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 	uint32_t seen;
 	int error;
 
+	error = switchto_copy_use_in_handler();
+	if (error)
+		return error;
 	if (!thread_lives(tid))
 		return ESRCH;
 
@@ -317,7 +342,7 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 	while (other != EARLY_CLOSED) {
 		if (is_resume(other) && !same_thread(other, early)) {
 			error = early_resume(tid, by, &now);
-			if (error || now != early)
+			if (error || !same_thread(now, early))
 				return error ? error : ESRCH;
 		}
 		delay_point(EARLY_SEEN);
@@ -333,7 +358,7 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 	seen = atomic_load(&thread->word);
 	delay_point(EARLY_WORD);
 	error = early_resume(tid, by, &now);
-	if (error || now != early)
+	if (error || !same_thread(now, early))
 		return error ? error : ESRCH;
 	if ((seen & WORD_STATE) == UNKNOWN || !thread_give(thread, &seen, by))
 		return ESRCH;

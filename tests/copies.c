@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Two copies of the library in one process: this program is linked with the static
+ * one, the plugins that it opens with the shared one. The copy that is called first
+ * is in use, every call of the other one fails.
+ *
+ * Each case is a process of its own, in which neither has been called.
+ *
+ * Arguments: the paths of two plugins.
+ */
+#include "copies.h"
+#include "support.h"
+
+#include <switchto/switchto.h>
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *paths[2];
+
+static const struct calls program_calls = {
+	switchto_self,	       switchto_wait,	 switchto_wait_until,
+	switchto_resume,       switchto_switch,	 switchto_switch_timed,
+	switchto_switch_until, switchto_backend, switchto_version,
+};
+
+static const struct timespec no_time;
+
+static const struct calls *open_plugin(unsigned int which)
+{
+	void *handle = dlopen(paths[which], RTLD_NOW | RTLD_LOCAL), *symbol;
+
+	symbol = handle ? dlsym(handle, "plugin_calls") : NULL;
+	if (!symbol)
+		give_up("dlopen: wanted %s and its calls, got %s", paths[which], dlerror());
+	return symbol;
+}
+
+/* --- what is said on standard error ------------------------------------------------- */
+
+static FILE *said;
+static int stderr_was;
+
+static void listen(void)
+{
+	said = tmpfile();
+	if (!said)
+		give_up("tmpfile: wanted one, got %s", strerror(errno));
+	stderr_was = dup(STDERR_FILENO);
+	dup2(fileno(said), STDERR_FILENO);
+}
+
+/* How often it was said that there are two copies; and nothing else was. */
+static void was_said(struct verdict *v, int times)
+{
+	char line[500];
+	int lines = 0;
+
+	dup2(stderr_was, STDERR_FILENO);
+	close(stderr_was);
+	rewind(said);
+	while (fgets(line, sizeof(line), said)) {
+		CHECK(v, strstr(line, "libswitchto: wanted to be the only copy") == line);
+		lines++;
+	}
+	fclose(said);
+	CHECK_EQ(v, lines, times);
+}
+
+/* --- what a copy does --------------------------------------------------------------- */
+
+struct user {
+	struct worker w;
+	const struct calls *calls;
+	pid_t target;
+};
+
+static void waits_in_copy(struct worker *w)
+{
+	struct user *u = w->arg;
+
+	CHECK_EQ(&w->v, u->calls->wait(NULL), w->starter);
+	CHECK_EQ(&w->v, u->calls->resume(w->starter), 0);
+}
+
+static void copy_works(struct verdict *v, const struct calls *c)
+{
+	struct user u = { .calls = c };
+
+	CHECK(v, c->backend() != NULL);
+	CHECK_EQ(v, c->self(), gettid());
+	CHECK_EQ(v, c->resume(gettid()), 0);
+	CHECK_EQ(v, c->wait(&no_time), gettid());
+	CHECK_ERR(v, c->wait_until(&no_time), ETIMEDOUT);
+	worker_start(&u.w, waits_in_copy, &u);
+	await_parked(u.w.tid);
+	CHECK_EQ(v, c->switch_(u.w.tid), u.w.tid);
+	workers_join(&u.w, 1, v);
+}
+
+static void refuses(struct verdict *v, const struct calls *c, pid_t target)
+{
+	CHECK_ERR(v, c->resume(target), ELIBMAX);
+	CHECK_ERR(v, c->self(), ELIBMAX);
+	CHECK_ERR(v, c->wait(NULL), ELIBMAX);
+	CHECK_ERR(v, c->wait(&no_time), ELIBMAX);
+	CHECK_ERR(v, c->wait_until(&no_time), ELIBMAX);
+	CHECK_ERR(v, c->switch_(target), ELIBMAX);
+	CHECK_ERR(v, c->switch_timed(target, &no_time), ELIBMAX);
+	CHECK_ERR(v, c->switch_until(target, &no_time), ELIBMAX);
+	errno = 0;
+	CHECK(v, c->backend() == NULL);
+	CHECK_EQ(v, errno, ELIBMAX);
+	CHECK(v, strcmp(c->version(), switchto_version()) == 0);
+}
+
+static void refuses_in_thread(struct worker *w)
+{
+	struct user *u = w->arg;
+
+	refuses(&w->v, u->calls, w->tid);
+	refuses(&w->v, u->calls, u->target);
+}
+
+/* For all threads, whether the other copy knows them or not. */
+static void copy_refuses(struct verdict *v, const struct calls *c)
+{
+	struct user u = { .calls = c, .target = gettid() };
+
+	refuses(v, c, gettid());
+	worker_start(&u.w, refuses_in_thread, &u);
+	workers_join(&u.w, 1, v);
+}
+
+/* --- who is first ------------------------------------------------------------------- */
+
+enum first { BY_SELF, BY_BACKEND, BY_RESUME, FIRSTS };
+
+static void calls_first(struct verdict *v, const struct calls *c, enum first first)
+{
+	switch (first) {
+	case BY_SELF:
+		CHECK_EQ(v, c->self(), gettid());
+		break;
+	case BY_BACKEND:
+		CHECK(v, c->backend() != NULL);
+		break;
+	case BY_RESUME:
+		CHECK_EQ(v, c->resume(gettid()), 0);
+		CHECK_EQ(v, c->wait(&no_time), gettid());
+		break;
+	default:
+		break;
+	}
+}
+
+struct order {
+	enum first first;
+	bool opened_before;
+};
+
+static int program_first(void *arg)
+{
+	const struct order *o = arg;
+	const struct calls *plugin = NULL;
+	struct verdict v = { 0 };
+
+	listen();
+	if (o->opened_before)
+		plugin = open_plugin(0);
+	calls_first(&v, &program_calls, o->first);
+	if (!plugin)
+		plugin = open_plugin(0);
+	copy_refuses(&v, plugin);
+	copy_works(&v, &program_calls);
+	copy_refuses(&v, plugin);
+	was_said(&v, 1);
+	return verdict_status(&v);
+}
+
+static int plugin_first(void *arg)
+{
+	const struct order *o = arg;
+	const struct calls *plugin;
+	struct verdict v = { 0 };
+
+	listen();
+	plugin = open_plugin(0);
+	calls_first(&v, plugin, o->first);
+	copy_refuses(&v, &program_calls);
+	copy_works(&v, plugin);
+	copy_refuses(&v, &program_calls);
+	was_said(&v, 1);
+	return verdict_status(&v);
+}
+
+static void the_other_refuses(void **state)
+{
+	(void)state;
+	watchdog_start("TheOtherRefuses");
+	for (enum first first = BY_SELF; first < FIRSTS; first++) {
+		struct order order = { first, false };
+
+		assert_int_equal(run_child(plugin_first, &order), 0);
+		assert_int_equal(run_child(program_first, &order), 0);
+		order.opened_before = true;
+		assert_int_equal(run_child(program_first, &order), 0);
+	}
+}
+
+static int calls_one_copy(void *arg)
+{
+	const struct calls *plugin = open_plugin(0);
+	struct verdict v = { 0 };
+
+	listen();
+	copy_works(&v, *(bool *)arg ? plugin : &program_calls);
+	was_said(&v, 0);
+	return verdict_status(&v);
+}
+
+static void only_one_is_called(void **state)
+{
+	(void)state;
+	watchdog_start("OnlyOneIsCalled");
+	for (int i = 0; i < 2; i++) {
+		bool of_plugin = i;
+
+		assert_int_equal(run_child(calls_one_copy, &of_plugin), 0);
+	}
+}
+
+/* In the child of a fork the copy in use is the same. */
+static int refuses_still(void *arg)
+{
+	struct verdict v = { 0 };
+
+	listen();
+	copy_works(&v, &program_calls);
+	copy_refuses(&v, arg);
+	/* The parent has. */
+	was_said(&v, 0);
+	return verdict_status(&v);
+}
+
+static int forks_with_two(void *arg)
+{
+	const struct calls *plugin = open_plugin(0);
+	struct verdict v = { 0 };
+
+	(void)arg;
+	listen();
+	calls_first(&v, &program_calls, BY_SELF);
+	copy_refuses(&v, plugin);
+	was_said(&v, 1);
+	CHECK_EQ(&v, run_child(refuses_still, (void *)(uintptr_t)plugin), 0);
+	return verdict_status(&v);
+}
+
+static void fork_with_two_copies(void **state)
+{
+	(void)state;
+	watchdog_start("ForkWithTwoCopies");
+	assert_int_equal(run_child(forks_with_two, NULL), 0);
+}
+
+/* Both plugins are linked with the same shared library: that is one copy. */
+static int shares_one_copy(void *arg)
+{
+	const struct calls *first = open_plugin(0), *second = open_plugin(1);
+	struct user u = { .calls = second };
+	struct verdict v = { 0 };
+
+	(void)arg;
+	listen();
+	CHECK(&v, first != second);
+	copy_works(&v, first);
+	copy_works(&v, second);
+	worker_start(&u.w, waits_in_copy, &u);
+	await_parked(u.w.tid);
+	CHECK_EQ(&v, first->switch_(u.w.tid), u.w.tid);
+	workers_join(&u.w, 1, &v);
+	was_said(&v, 0);
+	return verdict_status(&v);
+}
+
+static void two_plugins_one_copy(void **state)
+{
+	(void)state;
+	watchdog_start("TwoPluginsOneCopy");
+	assert_int_equal(run_child(shares_one_copy, NULL), 0);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest cases[] = {
+		cmocka_unit_test(the_other_refuses),
+		cmocka_unit_test(only_one_is_called),
+		cmocka_unit_test(fork_with_two_copies),
+		cmocka_unit_test(two_plugins_one_copy),
+	};
+
+	if (argc != 3) {
+		fprintf(stderr, "copies: wanted the paths of two plugins, got %d arguments\n",
+			argc - 1);
+		return EXIT_FAILURE;
+	}
+	paths[0] = argv[1];
+	paths[1] = argv[2];
+	return cmocka_run_group_tests_name("copies", cases, NULL, NULL) ? EXIT_FAILURE :
+									  EXIT_SUCCESS;
+}
