@@ -68,11 +68,11 @@ static void handler_does_not_end_wait(void **state)
 
 			sink_start(&s.sink);
 			worker_start(&s.w, sleeps_once, &s);
-			for (int i = 0; i < 20; i++) {
-				await_parked(s.w.tid);
+			for (int i = 0; i < 20 && !atomic_load(&s.w.v.failed); i++) {
+				AWAIT(is_parked(s.w.tid) || atomic_load(&s.w.v.failed));
 				runs_a_handler(s.w.thread);
 			}
-			await_parked(s.w.tid);
+			AWAIT(is_parked(s.w.tid) || atomic_load(&s.w.v.failed));
 			CHECK_EQ(&v, switchto_resume(s.w.tid), 0);
 			workers_join(&s.w, 1, &v);
 			sink_stop(&s.sink, &v, &returns);

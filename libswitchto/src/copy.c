@@ -12,12 +12,12 @@
 #include <unistd.h>
 
 #define NOTE_NAME "libswitchto"
-#define NOTE_TYPE 1 /* the layout of struct copy */
+#define NOTE_TYPE 1   /* the layout of struct copy */
+#define MOST_OTHERS 7 /* that are loaded at a time; more are not found */
 
 struct copy {
 	atomic_bool in_use;
-	/* Another copy is, or was when this one was loaded. */
-	atomic_bool other_in_use;
+	_Atomic(struct copy *) others[MOST_OTHERS];
 };
 
 /* Named by the note below. */
@@ -66,7 +66,7 @@ static void visit_notes(const char *at, const char *end, size_t alignment, visit
 			struct copy *copy;
 
 			memcpy(&offset, from, sizeof(offset));
-			copy = (struct copy *)((uintptr_t)from + (uintptr_t)offset);
+			copy = (void *)(from + offset);
 			if (copy != &switchto_copy)
 				visit(copy);
 		}
@@ -81,6 +81,7 @@ static int visit_object(struct dl_phdr_info *info, size_t size, void *arg)
 	(void)size;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+		/* The linker tells a number. NOLINTNEXTLINE(performance-no-int-to-ptr) */
 		const char *notes = (const char *)(info->dlpi_addr + header->p_vaddr);
 
 		if (header->p_type == PT_NOTE)
@@ -95,21 +96,58 @@ static void visit_others(visitor visit)
 	dl_iterate_phdr(visit_object, &visit);
 }
 
-static void ask(struct copy *other)
+/* Unless it is there already: the other one may have been loaded first. */
+static void add(struct copy *copy, struct copy *other)
 {
-	if (atomic_load(&other->in_use))
-		atomic_store(&switchto_copy.other_in_use, true);
+	for (int i = 0; i < MOST_OTHERS; i++)
+		if (atomic_load(&copy->others[i]) == other)
+			return;
+	for (int i = 0; i < MOST_OTHERS; i++) {
+		struct copy *none = NULL;
+
+		if (atomic_compare_exchange_strong(&copy->others[i], &none, other))
+			return;
+	}
 }
 
-static void tell(struct copy *other)
+static void meet(struct copy *other)
 {
-	atomic_store(&other->other_in_use, true);
+	add(&switchto_copy, other);
+	add(other, &switchto_copy);
 }
 
-/* What a call in a signal handler needs to know is found out here. */
+static void part(struct copy *other)
+{
+	for (int i = 0; i < MOST_OTHERS; i++) {
+		struct copy *expected = &switchto_copy;
+
+		atomic_compare_exchange_strong(&other->others[i], &expected, NULL);
+	}
+}
+
+/*
+ * The copies meet when they are loaded, under the dynamic linker's lock, and not when
+ * they are called: that may be in a signal handler.
+ */
 static __attribute__((constructor)) void loaded(void)
 {
-	visit_others(ask);
+	visit_others(meet);
+}
+
+static __attribute__((destructor)) void unloaded(void)
+{
+	visit_others(part);
+}
+
+static bool other_in_use(void)
+{
+	for (int i = 0; i < MOST_OTHERS; i++) {
+		struct copy *other = atomic_load(&switchto_copy.others[i]);
+
+		if (other && atomic_load(&other->in_use))
+			return true;
+	}
+	return false;
 }
 
 static int refuse(void)
@@ -126,31 +164,17 @@ static int refuse(void)
 	return ELIBMAX;
 }
 
-/* Called under the dynamic linker's lock, which no two copies have at a time. */
-static int use(struct dl_phdr_info *info, size_t size, void *arg)
-{
-	(void)info;
-	(void)size;
-	(void)arg;
-	visit_others(ask);
-	if (!atomic_load(&switchto_copy.other_in_use)) {
-		atomic_store(&switchto_copy.in_use, true);
-		visit_others(tell);
-	}
-	return 1;
-}
-
 int switchto_copy_use(void)
 {
-	dl_iterate_phdr(use, NULL);
-	return atomic_load(&switchto_copy.other_in_use) ? refuse() : 0;
-}
-
-int switchto_copy_use_in_handler(void)
-{
-	if (atomic_load(&switchto_copy.other_in_use))
+	if (atomic_load(&switchto_copy.in_use))
+		return 0;
+	if (other_in_use())
 		return refuse();
-	/* So that others find it. */
 	atomic_store(&switchto_copy.in_use, true);
+	/* Of two that are first at the same time one gives way, or both: never none. */
+	if (other_in_use()) {
+		atomic_store(&switchto_copy.in_use, false);
+		return refuse();
+	}
 	return 0;
 }

@@ -10,13 +10,10 @@
 #ifndef SWITCHTO_COPY_H
 #define SWITCHTO_COPY_H
 
-/* Makes this copy the one in use. 0, or ELIBMAX after saying so on standard error. */
-__attribute__((visibility("hidden"))) int switchto_copy_use(void);
-
 /*
- * The same for a call that may come from a signal handler. It does not look for other
- * copies, it was told of them.
+ * Makes this copy the one in use, if it is not. 0, or ELIBMAX after saying so on
+ * standard error. Async-signal-safe.
  */
-__attribute__((visibility("hidden"))) int switchto_copy_use_in_handler(void);
+__attribute__((visibility("hidden"))) int switchto_copy_use(void);
 
 #endif /* SWITCHTO_COPY_H */

@@ -318,7 +318,7 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 	uint32_t seen;
 	int error;
 
-	error = switchto_copy_use_in_handler();
+	error = switchto_copy_use();
 	if (error)
 		return error;
 	if (!thread_lives(tid))
@@ -335,15 +335,18 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 	 * Leave it for the thread to find, in the place of what is there: an
 	 * earlier resume of the same thread, which becomes one with this, or
 	 * one for a thread that is gone. If it is the other way round, and @tid
-	 * got a new owner since we asked, what is there must stay.
+	 * got a new owner since we asked, what is there must stay. So we ask again
+	 * unless the two identities are equal, kinds included.
 	 */
 	delay_point(EARLY_KNOWN);
 	other = atomic_load(&thread->early);
 	while (other != EARLY_CLOSED) {
-		if (is_resume(other) && !same_thread(other, early)) {
+		if (is_resume(other) && other >> TID_BITS != early >> TID_BITS) {
 			error = early_resume(tid, by, &now);
 			if (error || !same_thread(now, early))
 				return error ? error : ESRCH;
+			/* The same, but for its kind: then this is the newer answer. */
+			early = now;
 		}
 		delay_point(EARLY_SEEN);
 		if (atomic_compare_exchange_weak(&thread->early, &other, early))

@@ -14,11 +14,10 @@
  *	FIRST=n		calls of thread 1, if not as many
  *	SELF		a thread may resume and switch to itself as well
  *	BACKEND_SWAP	the backend swap; without: wake-wait
- *	VANISH		FUTEX_SWAP and FUTEX_WAKE_HINT may cease to be there at
- *			any time
+ *	VANISH		FUTEX_SWAP may cease to be there at any time
  *	LIES		a seccomp filter that came after the backend was chosen:
- *			FUTEX_SWAP may answer 0, EAGAIN, EINTR or ETIMEDOUT and
- *			FUTEX_WAKE_HINT may answer 0, without having done it
+ *			FUTEX_SWAP may answer 0, EAGAIN, EINTR or ETIMEDOUT, and
+ *			its wake half alone 0, without having done it
  *	TIMEOUTS	a wait, or that of a switch, may have a timeout
  *	SIGNALS=n	n signals to thread 1 (the others do no less than it, so
  *			that is as good as any). The handler may resume a
@@ -30,7 +29,8 @@
  *			threads have its TID, one after another. KNOWN: the
  *			others are known from the start, and call thread 1 only.
  *			NO_IDENTITY: once, the identity of a thread can't be
- *			had (ENOMEM)
+ *			had (ENOMEM). KINDS: who asks for an identity may get
+ *			one of either kind, each time
  *	ENDLESS		a ring: 1 switches to 2, 2 to 3, 3 to 1, and so on
  *			without an end, for the property `returns`
  *	MUTATION_*	a fault, see mutations
@@ -56,13 +56,31 @@
 #define GENERATION_ONE 16
 #define TID(w) ((w) & 15)
 
-/* thread.early: the identity of a thread above the TID of its resumer */
+/*
+ * thread.early: the identity of a thread above the TID of its resumer. The identity is
+ * which of the TID's threads it is (life), and its kind in the lowest bit.
+ */
 #define EARLY_NONE 0
 #define EARLY_CLOSED 255
-#define EARLY(identity, by) (((identity) << 4) | (by))
+#define START_TIME 0
+#define PIDFD_INODE 1
+#define EARLY(life, kind, by) ((life) << 5 | (kind) << 4 | (by))
 #define IDENTITY(e) ((e) >> 4)
+#define LIFE_OF(e) ((e) >> 5)
+#define KIND(e) ((e) >> 4 & 1)
 #define IS_RESUME(e) ((e) != EARLY_NONE && (e) != EARLY_CLOSED)
+#ifdef MUTATION_KINDS_COMPARED
 #define SAME_THREAD(e, other) (IDENTITY(e) == IDENTITY(other))
+#else
+#define SAME_THREAD(e, other) (IDENTITY(e) == IDENTITY(other) || KIND(e) != KIND(other))
+#endif
+
+/* In unknown_look: is what is there replaced without asking again? */
+#ifdef MUTATION_KINDS_REPLACE
+#define EQUAL(e, other) SAME_THREAD(e, other)
+#else
+#define EQUAL(e, other) (IDENTITY(e) == IDENTITY(other))
+#endif
 
 /* Monitor has 0, the threads have 1 ... 3. */
 #ifdef ENDLESS
@@ -105,7 +123,7 @@ bit vanished;
 #define VANISHED false
 #endif
 
-/* May FUTEX_WAKE_HINT answer something else than 1? */
+/* May the wake half of FUTEX_SWAP alone answer something else than 1? */
 #ifndef LIES
 #define HINT_WAKES_NONE (VANISHED || !queued[tid])
 #else
@@ -129,6 +147,12 @@ byte signals = SIGNALS;
 byte interrupted;	/* the thread in which a handler runs, or 0 */
 bit in_kernel;		/* thread 1 is at a place where no handler can run */
 bit woken_by_signal;	/* thread 1 is, and a handler has run or runs */
+#ifdef BACKEND_SWAP
+bit in_futex_wait;	/* thread 1 sleeps in FUTEX_WAIT, not in FUTEX_SWAP */
+#define IN_FUTEX_WAIT in_futex_wait
+#else
+#define IN_FUTEX_WAIT true
+#endif
 #define GO (interrupted != me)
 #else
 #define GO true
@@ -160,7 +184,7 @@ bit no_identity = 1;
 /* The others have one all the time: thread.running of struct this_thread */
 #define running my_running
 #define KEPT(t) (STATE(word[t]) == RESUMED || \
-		 (IS_RESUME(early[t]) && IDENTITY(early[t]) == life[t]))
+		 (IS_RESUME(early[t]) && LIFE_OF(early[t]) == life[t]))
 #else
 #define running RUNNING
 #define KEPT(t) (STATE(word[t]) == RESUMED)
@@ -181,9 +205,21 @@ bit no_identity = 1;
 #define EAGAIN 1
 #define EINTR 2
 #define ETIMEDOUT 3
-/* A sleep may end with one of the last two. */
-#if defined(TIMEOUTS) || defined(SIGNALS) || defined(LIES)
-#define MAY_FAIL
+/* sleep_again(): does the error end the wait? */
+#ifdef MUTATION_EINTR_GIVES_UP
+#define MAY_GIVE_UP
+#define GIVES_UP (error == EINTR || error == ETIMEDOUT)
+#elif defined(TIMEOUTS)
+#define MAY_GIVE_UP
+#define GIVES_UP (error == ETIMEDOUT)
+#else
+#define GIVES_UP false
+#endif
+/* Of the thread that calls: may the time of its wait be up? */
+#ifdef TIMEOUTS
+#define TIMED timed
+#else
+#define TIMED false
 #endif
 
 /* Where thread_wake() returns to. */
@@ -239,7 +275,7 @@ inline check_owner()
 {
 #ifdef LIFE
 	assert(STATE(word[tid]) != UNKNOWN);
-	assert(IDENTITY(meant) == life[tid]);
+	assert(LIFE_OF(meant) == life[tid]);
 	assert(been[me] & THERE);
 	meant = 0
 #else
@@ -312,6 +348,9 @@ inline forget_call()
 #ifdef LIES
 	lied = 0;
 #endif
+#if defined(SIGNALS) && defined(BACKEND_SWAP)
+	in_futex_wait = (me == 1 -> 0 : in_futex_wait);
+#endif
 #ifdef LIFE
 	meant = 0;
 	other = 0;
@@ -381,7 +420,7 @@ inline give()
 		unknown = 1;
 		goto switchto_thread_resume_unknown
 	:: else ->
-		meant = EARLY(life[tid], me)
+		meant = EARLY(life[tid], 0, me)
 	fi;
 #endif
 	goto thread_give
@@ -392,10 +431,31 @@ inline give_known()
 {
 	seen = word[tid];
 #ifdef LIFE
-	meant = EARLY(life[tid], me);
+	meant = EARLY(life[tid], 0, me);
 #endif
 	goto thread_give
 }
+
+#ifdef LIFE
+/* early_resume() again: is it the same thread still? */
+inline ask_again()
+{
+	if
+	:: task[tid] == FREE || life[tid] != LIFE_OF(meant) -> goto no_such_thread
+	:: task[tid] != FREE && life[tid] == LIFE_OF(meant)
+#ifdef KINDS
+	/* This time of the other kind: then it goes on with the newer answer. */
+#if defined(MUTATION_KINDS_DIFFER)
+	:: task[tid] != FREE -> goto no_such_thread
+#elif defined(MUTATION_KINDS_OLD_ANSWER)
+	:: task[tid] != FREE
+#else
+	:: task[tid] != FREE -> meant = EARLY(life[tid], 1 - KIND(meant), me)
+#endif
+#endif
+	fi
+}
+#endif
 
 /* begin_wait(), the exchange, and what wait_until() does then */
 inline begin_wait_alone()
@@ -598,7 +658,7 @@ idle:
 #endif
 			seen = word[tid];
 #ifdef LIFE
-			meant = EARLY(life[tid], me);
+			meant = EARLY(life[tid], 0, me);
 #endif
 			goto switchto_switch
 		:: true
@@ -683,7 +743,7 @@ begin_wait_of_switch:
 
 thread_wake:
 #ifdef BACKEND_SWAP
-	/* futex_wake_hint(): only the owner ever waits on a word. */
+	/* futex_wake_hinted(): only the owner ever waits on a word. */
 	if
 	:: atomic {
 		GO && !VANISHED && queued[tid] ->
@@ -897,11 +957,13 @@ sleep:
 		if
 		:: error = EINTR;
 			goto sleep_again
-		/* SA_RESTART, but not of a swap with a target nor with a timeout */
-#ifdef TIMEOUTS
-		:: tid == 0 && !timed -> goto park
+		/* SA_RESTART: of FUTEX_WAIT without a timeout only */
+		:: IN_FUTEX_WAIT && !TIMED ->
+#ifdef MUTATION_KERNEL_RESTART_BLIND
+			enqueue();
+			goto sleep
 #else
-		:: tid == 0 -> goto park
+			goto futex_wait
 #endif
 		/* siglongjmp() */
 		:: forget_call();
@@ -1004,9 +1066,15 @@ sleep_again:
 			error = (error == EAGAIN -> 0 : error);
 			goto wake_if_resumed
 #endif
-		:: STATE(word[me]) != RESUMED && tid == 0 && error == 0 -> goto futex_wait
-#ifdef MAY_FAIL
-		:: STATE(word[me]) != RESUMED && tid == 0 && error != 0 -> goto give_up
+		/* 0, EAGAIN or EINTR: no handler ends a wait. */
+		:: STATE(word[me]) != RESUMED && tid == 0 && !GIVES_UP ->
+			error = 0;
+#if defined(SIGNALS) && defined(BACKEND_SWAP)
+			in_futex_wait = (me == 1 -> 1 : in_futex_wait);
+#endif
+			goto futex_wait
+#ifdef MAY_GIVE_UP
+		:: STATE(word[me]) != RESUMED && tid == 0 && GIVES_UP -> goto give_up
 #endif
 		fi
 	}
@@ -1023,6 +1091,11 @@ wake_if_resumed:
 		goto sleep_again
 #else
 		if
+#ifdef MUTATION_EINTR_BELIEVED
+		:: error == EINTR ->
+			tid = 0;
+			goto sleep_again
+#endif
 		:: STATE(word[tid]) == RESUMED ->
 			after = TO_SLEEP_AGAIN;
 			goto thread_wake
@@ -1035,7 +1108,7 @@ wake_if_resumed:
 	fi;
 #endif
 
-#ifdef MAY_FAIL
+#ifdef MAY_GIVE_UP
 give_up:
 	if
 	:: atomic {
@@ -1047,8 +1120,12 @@ give_up:
 		:: word[me] == waiting ->
 #endif
 			word[me] = running;
-			/* Promised: a wait that ends with an error took no resume. */
+			/*
+			 * Promised: a wait that ends with an error took no resume.
+			 * That error is ETIMEDOUT: no handler ends a wait.
+			 */
 			assert(!given[me]);
+			assert(TIMED && error == ETIMEDOUT);
 			forget_call();
 			goto idle
 #ifndef MUTATION_GIVE_UP_STORE
@@ -1097,7 +1174,10 @@ switchto_thread_begin:
 	:: atomic {
 		other = early[me];
 		if
-		:: IS_RESUME(other) -> other = EARLY(life[me], 0)
+		:: IS_RESUME(other) -> other = EARLY(life[me], PIDFD_INODE, 0)
+#ifdef KINDS
+		:: IS_RESUME(other) -> other = EARLY(life[me], START_TIME, 0)
+#endif
 		:: else -> other = EARLY_NONE
 		fi;
 		goto begin_word
@@ -1151,7 +1231,10 @@ begin_early:
 		:: else
 		fi;
 		if
-		:: other == EARLY_NONE -> other = EARLY(life[me], 0)
+		:: other == EARLY_NONE -> other = EARLY(life[me], PIDFD_INODE, 0)
+#ifdef KINDS
+		:: other == EARLY_NONE -> other = EARLY(life[me], START_TIME, 0)
+#endif
 #ifdef NO_IDENTITY
 		:: other == EARLY_NONE && no_identity ->
 			no_identity = 0;
@@ -1181,12 +1264,15 @@ begin_resumed:
 		:: word[me] == my_running ->
 			/*
 			 * Promised: a new thread gets nothing of the old one. Not
-			 * so, as it is, if it can't be asked whose it is.
+			 * so, as it is, if it can't be asked whose it is, or the
+			 * two identities can't be compared.
 			 */
 #if defined(NO_IDENTITY) && !defined(MUTATION_BEGIN_GUESSES)
-			assert(IDENTITY(seen) == life[me] || !no_identity);
+			assert(LIFE_OF(seen) == life[me] || !no_identity);
+#elif defined(KINDS) && !defined(MUTATION_KINDS_GUESSED)
+			assert(LIFE_OF(seen) == life[me] || KIND(seen) != KIND(other));
 #else
-			assert(IDENTITY(seen) == life[me]);
+			assert(LIFE_OF(seen) == life[me]);
 #endif
 			set_resumed(me, TID(seen), my_running)
 		:: else
@@ -1232,7 +1318,10 @@ early_resume:
 	:: atomic {
 		if
 		:: task[tid] == FREE -> goto no_such_thread
-		:: else -> meant = EARLY(life[tid], me)
+		:: task[tid] != FREE -> meant = EARLY(life[tid], PIDFD_INODE, me)
+#ifdef KINDS
+		:: task[tid] != FREE -> meant = EARLY(life[tid], START_TIME, me)
+#endif
 		fi;
 		goto unknown_load
 	}
@@ -1263,18 +1352,14 @@ unknown_look:
 		goto unknown_known
 	}
 	:: atomic {
-		IS_RESUME(other) && !SAME_THREAD(other, meant) ->
-		/* early_resume() again */
+		IS_RESUME(other) && !EQUAL(other, meant) ->
 #ifndef MUTATION_UNKNOWN_REPLACES_ANY
-		if
-		:: task[tid] == FREE || life[tid] != IDENTITY(meant) -> goto no_such_thread
-		:: else
-		fi;
+		ask_again();
 #endif
 		goto unknown_exchange
 	}
 	:: atomic {
-		other == EARLY_NONE || (IS_RESUME(other) && SAME_THREAD(other, meant)) ->
+		other == EARLY_NONE || (IS_RESUME(other) && EQUAL(other, meant)) ->
 		goto unknown_exchange
 	}
 	fi;
@@ -1290,7 +1375,7 @@ unknown_exchange:
 		early[tid] = meant;
 		assert(been[me] & THERE);
 		if
-		:: task[tid] == LIVE && life[tid] == IDENTITY(meant) -> given[tid] = 1
+		:: task[tid] == LIVE && life[tid] == LIFE_OF(meant) -> given[tid] = 1
 		:: else
 		fi;
 		if
@@ -1317,7 +1402,7 @@ unknown_known:
 	if
 	:: atomic {
 #ifdef MUTATION_UNKNOWN_IDENTITY_FIRST
-		other = (task[tid] != FREE && life[tid] == IDENTITY(meant));
+		other = (task[tid] != FREE && life[tid] == LIFE_OF(meant));
 #else
 		seen = word[tid];
 #endif
@@ -1326,7 +1411,6 @@ unknown_known:
 	fi;
 
 unknown_again:
-	/* early_resume() again */
 	if
 	:: atomic {
 #ifdef MUTATION_UNKNOWN_IDENTITY_FIRST
@@ -1336,10 +1420,11 @@ unknown_again:
 		:: else -> other = 0
 		fi;
 #elif !defined(MUTATION_UNKNOWN_NO_IDENTITY_AGAIN)
-		if
-		:: task[tid] == FREE || life[tid] != IDENTITY(meant) -> goto no_such_thread
-		:: else
-		fi;
+		ask_again();
+#if defined(KINDS) && !defined(MUTATION_KINDS_GUESSED)
+		/* Of two kinds that is not promised. No step looks at it. */
+		meant = EARLY(life[tid], 0, me);
+#endif
 #endif
 		if
 		:: STATE(seen) == UNKNOWN -> goto no_such_thread
@@ -1388,7 +1473,7 @@ end_word:
 #elif !defined(MUTATION_END_STAYS_KNOWN)
 		word[me] = UNKNOWN | GENERATION(my_running);
 		/* A resume in the word goes with the thread, as promised. */
-		given[me] = (IS_RESUME(early[me]) && IDENTITY(early[me]) == life[me]);
+		given[me] = (IS_RESUME(early[me]) && LIFE_OF(early[me]) == life[me]);
 		BEEN(2, NOT_THERE);
 		BEEN(3, NOT_THERE);
 #endif
@@ -1543,7 +1628,7 @@ thread_give:
 
 thread_wake:
 #ifdef BACKEND_SWAP
-	/* futex_wake_hint(), and futex_wake() unless the answer is 1 */
+	/* futex_wake_hinted(), and futex_wake() unless the answer is 1 */
 	if
 	:: atomic {
 		!VANISHED && queued[tid] ->
