@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libswitchto-sched: schedule kernel threads in user space.
+ *
+ * A scheduler has slots. A slot is the right to run one task at a time. A task is a
+ * function with a kernel thread of its own, which runs only while it owns a slot. A task
+ * that waits, for a resume, a time or a descriptor, gives its slot to the next ready task
+ * with switchto_switch(): on a kernel with FUTEX_SWAP that is a hand-off of the CPU.
+ *
+ *	static void serve(void *fd)
+ *	{
+ *		char buffer[512];
+ *		ssize_t n;
+ *
+ *		while ((n = switchto_read((intptr_t)fd, buffer, sizeof(buffer), NULL)) > 0)
+ *			switchto_write((intptr_t)fd, buffer, n, NULL);
+ *		switchto_close((intptr_t)fd);
+ *	}
+ *
+ *	static void accept_all(void *listener)
+ *	{
+ *		int fd;
+ *
+ *		while ((fd = switchto_accept((intptr_t)listener, NULL, NULL, 0, NULL)) >= 0)
+ *			switchto_spawn(NULL, serve, (void *)(intptr_t)fd, NULL, NULL);
+ *	}
+ *
+ *	switchto_sched_create(&sched, NULL);
+ *	switchto_spawn(sched, accept_all, (void *)(intptr_t)listener, NULL, NULL);
+ *	switchto_sched_run(sched);
+ *	switchto_sched_destroy(sched);
+ *
+ * Errors
+ * ------
+ * Calls return -1 and set errno. These have the same cause everywhere:
+ *
+ *	EPERM		the call is for tasks, and the caller is none: it is another thread, or
+ *			the child of a fork()
+ *	EDEADLK		the caller is a signal handler that interrupted the scheduler itself
+ *	ETIMEDOUT	the deadline has passed. What the call waits for has not happened
+ *	ECANCELED	the task has been cancelled, see switchto_cancel()
+ *
+ * Deadlines are absolute times on CLOCK_MONOTONIC; NULL is never. They are read before the
+ * call sleeps, and not kept. One that has passed: only what is possible without waiting.
+ *
+ * Signal handlers must not call this library.
+ */
+#ifndef SWITCHTO_SCHED_H
+#define SWITCHTO_SCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <time.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+struct switchto_sched;
+struct switchto_task;
+
+/* --- policies --- */
+
+/* Why a task is ready. */
+enum switchto_reason {
+	SWITCHTO_NEW,	    /* it was spawned */
+	SWITCHTO_WOKEN,	    /* it was unparked, or its deadline passed, or it was cancelled */
+	SWITCHTO_YIELDED,   /* it gave way */
+	SWITCHTO_IO,	    /* its descriptor is ready */
+	SWITCHTO_UNBLOCKED, /* it comes back from a blocking region, and its slot is taken */
+};
+
+/* What a caller of switchto_spawn() says of a task, for policies. */
+struct switchto_task_attr {
+	int priority;		  /* larger is sooner; switchto_priority */
+	unsigned int weight;	  /* share of the slot, 0 as 1; switchto_fair */
+	struct timespec deadline; /* CLOCK_MONOTONIC, 0 for none; switchto_edf */
+};
+
+/* The part of a task that belongs to the policy of its slot. */
+struct switchto_entry {
+	struct switchto_entry *next, *prev; /* only the policy uses these, as it likes */
+	uint64_t key;			    /* and this; 0 in a new task */
+	struct switchto_task_attr attr;
+};
+
+/*
+ * A policy decides the order in which the ready tasks of a slot run. Its functions are
+ * called by one thread at a time for each slot. They must not call the library, nor block.
+ */
+struct switchto_policy {
+	const char *name;
+	size_t queue_size; /* bytes of a slot's queue, all 0 at first */
+	/* @entry is ready, and in no queue. */
+	void (*enqueue)(void *queue, struct switchto_entry *entry, enum switchto_reason why);
+	/* Takes the next one out, or NULL. */
+	struct switchto_entry *(*pick)(void *queue);
+	/* @entry has ended, and will be used for another task. May be NULL. */
+	void (*end)(void *queue, const struct switchto_entry *entry);
+};
+
+/*
+ * First in, first out. But a task that was woken runs next, at most 16 of them in a row. Nobody
+ * starves.
+ */
+extern const struct switchto_policy switchto_fifo;
+
+/*
+ * The highest priority first, and within one, first in, first out. Other priorities than 0 to 31
+ * count as the nearest of these. A task starves while there are ready ones with a higher priority.
+ */
+extern const struct switchto_policy switchto_priority;
+enum { SWITCHTO_PRIORITIES = 32 };
+
+/*
+ * The earliest deadline first, then tasks without one, first in, first out. On one slot, all
+ * deadlines are met if that is possible at all, and no task runs for long at a time. A deadline
+ * that has passed still counts as early. Later deadlines may starve.
+ */
+extern const struct switchto_policy switchto_edf;
+
+/*
+ * Shares of the slot's time by weight. Nobody starves. It reads the clock at every switch.
+ */
+extern const struct switchto_policy switchto_fair;
+
+/* --- schedulers --- */
+
+struct switchto_sched_options {
+	size_t size;			      /* sizeof(struct switchto_sched_options) */
+	unsigned int slots;		      /* 0: as many as CPUs that the caller may use */
+	const struct switchto_policy *policy; /* NULL: &switchto_fifo */
+	size_t stack_size;		      /* of each task's thread; 0: pthread's default */
+};
+
+/**
+ * switchto_sched_create() - make a scheduler
+ * @sched_out:	where it goes; to be ended with switchto_sched_destroy()
+ * @options:	NULL for the defaults
+ *
+ * Return: 0, or -1 and errno: EINVAL, an option is not possible; ENOMEM; EMFILE, ENFILE, no
+ * descriptor left (two for each slot); or an initialization error of the core
+ * (switchto.h).
+ */
+int switchto_sched_create(struct switchto_sched **sched_out,
+			  const struct switchto_sched_options *options);
+
+/**
+ * switchto_sched_run() - run tasks until there are none
+ *
+ * The caller's thread becomes the dispatcher of the first slot; the other slots get threads
+ * of their own. Returns when the last task has ended.
+ *
+ * Return: 0, or -1 and errno: EBUSY, it runs already; EPERM, the caller is a task; EAGAIN,
+ * ENOMEM, no thread for a slot; or an initialization error of the core (switchto.h).
+ */
+int switchto_sched_run(struct switchto_sched *sched);
+
+enum {
+	SWITCHTO_STOP_CANCEL = 1, /* cancel all tasks; without it, they are waited for */
+};
+
+/**
+ * switchto_sched_stop() - let no further tasks in
+ *
+ * From now on switchto_spawn() fails with ECANCELED. Any thread may call it, and tasks.
+ *
+ * Return: 0, or -1 and EINVAL: @flags.
+ */
+int switchto_sched_stop(struct switchto_sched *sched, int flags);
+
+/**
+ * switchto_sched_destroy() - free a scheduler and its threads
+ *
+ * Return: 0, or -1 and EBUSY: switchto_sched_run() has not returned, or there are tasks.
+ */
+int switchto_sched_destroy(struct switchto_sched *sched);
+
+/* --- tasks --- */
+
+/**
+ * switchto_spawn() - start a task
+ * @sched:	NULL in a task: the caller's scheduler
+ * @fn:		what it runs, with @arg
+ * @attr:	for the policy; NULL: all 0. Copied.
+ * @task_out:	where the handle goes, to be given to switchto_join() or switchto_detach();
+ *		NULL: detached from the start
+ *
+ * The task becomes ready; it runs when its slot comes to it. It uses the thread of a task
+ * that has ended, or a new one. @fn must return: a task must not end its thread by
+ * pthread_exit() or cancellation, nor leave @fn by an exception.
+ *
+ * Return: 0, or -1 and errno: EAGAIN, ENOMEM, no thread or memory for it; ECANCELED, the
+ * scheduler stops; EPERM, @sched is NULL outside a task.
+ */
+int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
+		   const struct switchto_task_attr *attr, struct switchto_task **task_out);
+
+/**
+ * switchto_join() - wait until a task has ended, and give its handle back
+ *
+ * Tasks and other threads may call it. What the task wrote is seen afterwards.
+ *
+ * Return: 0, or -1 and errno: EDEADLK, @task is the caller; EINVAL, another call joins it
+ * already; ECANCELED. After an error the handle is still the caller's.
+ */
+int switchto_join(struct switchto_task *task);
+
+/**
+ * switchto_detach() - give a task's handle back, without waiting
+ *
+ * Return: 0, or -1 and EINVAL: another call joins the task.
+ */
+int switchto_detach(struct switchto_task *task);
+
+/**
+ * switchto_cancel() - ask a task to end
+ *
+ * From now on the calls of @task that wait fail with ECANCELED instead of waiting, also the
+ * one in which it is. Any thread may call it.
+ *
+ * Return: 0, or -1 and ESRCH: @task has ended.
+ */
+int switchto_cancel(struct switchto_task *task);
+
+/* The calling task, or NULL. */
+struct switchto_task *switchto_task_self(void);
+
+/**
+ * switchto_yield() - let the other ready tasks of this slot run
+ *
+ * Return: 0, or -1 and errno: EPERM, EDEADLK; ECANCELED, after the others have run.
+ */
+int switchto_yield(void);
+
+/**
+ * switchto_park() - wait until another thread unparks this task
+ *
+ * Return: 0, or -1 and errno: ETIMEDOUT, ECANCELED; EINVAL, @deadline; EPERM, EDEADLK.
+ */
+int switchto_park(const struct timespec *deadline);
+
+/**
+ * switchto_unpark() - end a task's park
+ *
+ * If the task is not parked, the next switchto_park() returns at once. At most one such
+ * unpark is pending. Any thread may call it. Releases to the task.
+ *
+ * Return: 0, or -1 and ESRCH: @task has ended.
+ */
+int switchto_unpark(struct switchto_task *task);
+
+/**
+ * switchto_sleep_until() - wait until a time on CLOCK_MONOTONIC
+ *
+ * Return: 0, or -1 and errno: ECANCELED, EINVAL, EPERM, EDEADLK.
+ */
+int switchto_sleep_until(const struct timespec *deadline);
+
+/**
+ * switchto_block_begin() - begin a blocking region
+ *
+ * In it the task may block, or compute for long, without stopping its slot: if that takes
+ * more than some 20 us, the other tasks of the slot go on. No call of the scheduler but
+ * switchto_unpark() and switchto_block_end() may stand in it. Regions do not nest.
+ *
+ * Return: 0, or -1 and errno: EPERM, EDEADLK; EINVAL, in a region.
+ */
+int switchto_block_begin(void);
+
+/**
+ * switchto_block_end() - end a blocking region
+ *
+ * Waits for the slot, if another task has it.
+ *
+ * Return: 0, or -1 and errno: EPERM; EINVAL, in no region.
+ */
+int switchto_block_end(void);
+
+/* --- synchronisation --- */
+
+/*
+ * Between tasks, and between tasks and other threads. What is released goes to the one that has
+ * waited longest: nobody who comes later is faster. All are ready for use when zeroed, need no
+ * end, and must not be moved while in use. Each call releases to the one that it wakes, which
+ * acquires. A task that waits for a mutex can't be cancelled; other waits can.
+ */
+
+struct switchto_mutex {
+	void *word, *waiters, *owner;
+};
+
+/**
+ * switchto_mutex_lock() - lock a mutex
+ *
+ * Return: 0, or -1 and errno: EDEADLK, the caller has it. Without contention, no system call.
+ */
+int switchto_mutex_lock(struct switchto_mutex *mutex);
+
+/* Return: 0, or -1 and errno: EBUSY, it is locked. */
+int switchto_mutex_trylock(struct switchto_mutex *mutex);
+
+/**
+ * switchto_mutex_unlock() - unlock a mutex, or give it to the one that has waited longest
+ *
+ * Return: 0, or -1 and errno: EPERM, the caller does not have it.
+ */
+int switchto_mutex_unlock(struct switchto_mutex *mutex);
+
+/* What follows keeps those who wait in a queue. */
+struct switchto_queue {
+	struct switchto_mutex lock;
+	void *first, *last;
+};
+
+struct switchto_cond {
+	struct switchto_queue queue;
+};
+
+/**
+ * switchto_cond_wait() - unlock @mutex, wait for a signal, and lock @mutex again
+ * @deadline:	NULL: for ever
+ *
+ * Return: 0, or -1 and errno: ETIMEDOUT, ECANCELED, EINVAL (@deadline), EPERM (@mutex). After
+ * an error but EPERM and EINVAL, too, the caller has @mutex again.
+ */
+int switchto_cond_wait(struct switchto_cond *cond, struct switchto_mutex *mutex,
+		       const struct timespec *deadline);
+/* One of those who wait, or all. The caller need not have the mutex. */
+void switchto_cond_signal(struct switchto_cond *cond);
+void switchto_cond_broadcast(struct switchto_cond *cond);
+
+struct switchto_sem {
+	struct switchto_queue queue;
+	unsigned long count; /* set it before the first use */
+};
+
+/**
+ * switchto_sem_wait() - wait until the count is not 0, and take one off
+ *
+ * Return: 0, or -1 and errno: ETIMEDOUT, ECANCELED, EINVAL (@deadline).
+ */
+int switchto_sem_wait(struct switchto_sem *sem, const struct timespec *deadline);
+void switchto_sem_post(struct switchto_sem *sem);
+
+/* A count of things to be done, for those who wait until it is 0. */
+struct switchto_group {
+	struct switchto_queue queue;
+	unsigned long count;
+};
+
+void switchto_group_add(struct switchto_group *group, unsigned long count);
+/* Return: 0, or -1 and errno: EINVAL, the count is 0 already. */
+int switchto_group_done(struct switchto_group *group);
+/* Return: 0, or -1 and errno: ETIMEDOUT, ECANCELED, EINVAL (@deadline). */
+int switchto_group_wait(struct switchto_group *group, const struct timespec *deadline);
+
+/*
+ * A channel carries items of one size from senders to receivers, by copy. It holds @capacity of
+ * them; with 0, a send waits until a receiver takes the item.
+ */
+struct switchto_chan;
+
+/* Return: 0, or -1 and errno: EINVAL, @item_size is 0; ENOMEM. */
+int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size_t capacity);
+/* Nobody may be in a call for it. */
+void switchto_chan_destroy(struct switchto_chan *chan);
+
+/**
+ * switchto_chan_send() - send an item
+ *
+ * Return: 0, or -1 and errno: EPIPE, the channel is closed; ETIMEDOUT, ECANCELED, EINVAL
+ * (@deadline).
+ */
+int switchto_chan_send(struct switchto_chan *chan, const void *item,
+		       const struct timespec *deadline);
+
+/**
+ * switchto_chan_recv() - receive an item
+ *
+ * Return: 0, or -1 and errno: EPIPE, the channel is closed and empty; ETIMEDOUT, ECANCELED,
+ * EINVAL (@deadline).
+ */
+int switchto_chan_recv(struct switchto_chan *chan, void *item, const struct timespec *deadline);
+
+/* Ends all waits for it. Items in it can still be received. -1 and EPIPE: it was closed. */
+int switchto_chan_close(struct switchto_chan *chan);
+
+struct switchto_case {
+	struct switchto_chan *chan;
+	enum { SWITCHTO_SEND, SWITCHTO_RECEIVE } op;
+	void *item;  /* to be sent, or where it goes */
+	bool closed; /* the result: nothing was sent or received */
+};
+
+enum { SWITCHTO_SELECT_MAX = 64 };
+
+/**
+ * switchto_select() - do the first of several sends and receives that is possible
+ * @cases:	if several are possible, the first in this order
+ * @count:	1 to SWITCHTO_SELECT_MAX
+ *
+ * Return: the index of the case that was done, or whose channel is closed; or -1 and errno:
+ * ETIMEDOUT, ECANCELED; EINVAL, @deadline, @count or an op.
+ */
+int switchto_select(struct switchto_case *cases, size_t count, const struct timespec *deadline);
+
+/* --- I/O --- */
+
+/*
+ * As the system calls of these names, for sockets, pipes and other descriptors that can be
+ * polled. Instead of blocking, they let other tasks run. A descriptor is set to O_NONBLOCK
+ * at its first use. One task at a time may wait to read from it, and one to write: a second one
+ * gets EBUSY. Close it with switchto_close(), which ends those waits
+ * with EBADF: the scheduler keeps a mark for each descriptor that it has seen.
+ *
+ * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED, EBUSY, ENOMEM.
+ */
+ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline);
+ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline);
+ssize_t switchto_recv(int fd, void *buffer, size_t size, int flags,
+		      const struct timespec *deadline);
+ssize_t switchto_send(int fd, const void *buffer, size_t size, int flags,
+		      const struct timespec *deadline);
+int switchto_accept(int fd, struct sockaddr *address, socklen_t *length, int flags,
+		    const struct timespec *deadline);
+int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
+		     const struct timespec *deadline);
+int switchto_close(int fd);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SWITCHTO_SCHED_H */

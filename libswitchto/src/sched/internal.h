@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the files of the scheduling layer share.
+ *
+ * Who may touch what: a slot's queue, timers and poller belong to the thread that owns the
+ * slot, and only inside the scheduler (enter() ... leave()). Other threads reach a slot by
+ * its inbox. So nothing here needs a lock but the list of idle threads, and the marks of
+ * descriptors, which are single words.
+ *
+ * Who owns a slot: the word slot->owner says it. Its owner changes it between USER and
+ * INSIDE. In USER and BLOCKING, the monitor may take the slot away; in INSIDE nobody may.
+ * The epoch in it changes with every owner, so a thread that lost its slot finds out when it
+ * next enters, whoever has the slot then.
+ *
+ * How a task sleeps: inside, it sets its state to PARKED or WAITING (prepare), and then tells
+ * others that it waits, or looks whether what it waits for has happened. Then it picks the next
+ * task and hands the slot over (sleep). Who wakes it claims it, by taking PARKED or WAITING
+ * away, and makes it ready after that. So one of several that would wake it does. The task may
+ * be claimed before it has picked, and may pick itself: then it returns without a switch.
+ *
+ * Wakes of a WAITING task may come too many: each wait looks at its own condition again. The
+ * memory of a task is used for tasks until the scheduler is destroyed, so a late one does no harm.
+ *
+ * Who has nothing to run polls: the thread that owns the slot, whatever it was before, waits
+ * for descriptors and deadlines itself. There is no thread in between.
+ */
+#ifndef SWITCHTO_SCHED_INTERNAL_H
+#define SWITCHTO_SCHED_INTERNAL_H
+
+#include "switchto/sched.h"
+#include "switchto/switchto.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+#define NSEC_PER_SEC 1000000000LL
+#define NEVER INT64_MAX
+
+/* The marks of descriptors (below) are in a table of leaves. */
+#define LEAVES 4096U
+#define MARKS 1024U /* of a leaf */
+
+/* A time on CLOCK_MONOTONIC in ns. */
+typedef int64_t nsec_t;
+
+/* task->state. None of the last three: it runs, is ready, or has been claimed. */
+enum {
+	TOKEN = 1,    /* an unpark is pending; not with PARKED */
+	PARKED = 2,   /* sleeps in switchto_park() */
+	WAITING = 4,  /* sleeps in another call */
+	FINISHED = 8, /* has ended; a new task begins so */
+};
+
+struct switchto_task {
+	struct switchto_entry entry; /* first: the policy's pointer is the task's */
+	_Atomic uint32_t state;
+	atomic_bool cancelled;
+	bool started;
+	int woken_by; /* 0, ETIMEDOUT, ECANCELED or EBADF: set by who claims it */
+	struct slot *slot;
+	struct thread *thread;
+	struct switchto_task *next; /* in an inbox, or among the free ones */
+	struct switchto_task *next_of_all;
+	void (*fn)(void *);
+	void *arg;
+	nsec_t deadline;
+	size_t timer; /* its place among the slot's timers + 1; 0: none */
+	enum switchto_reason why;
+	_Atomic(struct waiter *) joiner;
+};
+
+/* task->joiner of a task that has ended; whose handle was given back, or never taken. */
+#define ENDED ((struct waiter *)1)
+#define DETACHED ((struct waiter *)2)
+
+/* A kernel thread that runs tasks, one after the other; or a slot's dispatcher. */
+struct thread {
+	_Atomic(struct slot *) granted; /* a slot that it has been given and not taken yet */
+	pid_t tid;
+	struct slot *slot; /* that it owns, unless the monitor took it */
+	uint32_t epoch;	   /* of its ownership */
+	struct switchto_task *task;
+	bool in_region;			 /* a blocking one */
+	struct thread *next_idle, *next; /* among the idle ones; among all */
+	struct switchto_sched *sched;
+	pthread_t pthread;
+	sem_t *begun; /* of who creates it: tid is known */
+	atomic_bool exits;
+};
+
+/* slot->owner: the state, and the epoch in the other bits. */
+enum { USER = 1, INSIDE, BLOCKING, OWNER_STATES };
+
+struct timers {
+	struct switchto_task **heap;
+	size_t count, size;
+};
+
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): others write only the last line
+struct slot {
+	_Atomic uint32_t owner;
+	_Atomic pid_t tid; /* of the owner, for the monitor */
+	struct switchto_sched *sched;
+	struct thread *dispatcher;
+	void *queue;
+	unsigned int picks; /* since it polled */
+	struct timers timers;
+	int epoll, event; /* what it polls, and the eventfd that wakes it */
+
+	_Alignas(64) _Atomic(struct switchto_task *) inbox;
+	_Atomic uint32_t asleep;
+
+	uint32_t seen; /* by the monitor: the owner when it last looked */
+};
+
+enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_ENDS };
+
+struct switchto_sched {
+	const struct switchto_policy *policy;
+	size_t stack_size;
+	atomic_uint tasks; /* that have not ended */
+	atomic_bool running, stopping, cancels;
+	atomic_uint next_slot;	  /* of tasks that other threads spawn */
+	atomic_uint visitors;	  /* threads that are in a call and hold no task */
+	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
+	pthread_t monitor_thread;
+	_Atomic uint32_t at_work; /* slots whose dispatcher has not found that it is over */
+	_Atomic(struct mark *) marks[LEAVES]; /* of descriptors */
+
+	pthread_mutex_t lock; /* of the rest */
+	struct thread *idle, *threads;
+	struct switchto_task *free_tasks, *all_tasks;
+
+	unsigned int slots;
+	struct slot slot[];
+};
+
+extern _Thread_local struct thread *switchto_current __attribute__((tls_model("initial-exec")));
+
+static inline int fail(int error)
+{
+	errno = error;
+	return -1;
+}
+
+/* --- time: timer.c --- */
+
+nsec_t switchto_now(void);
+/* Of NULL: NEVER; of a time that can't be: -1. */
+nsec_t switchto_deadline(const struct timespec *deadline);
+/* 0 or ENOMEM */
+int switchto_timer_add(struct timers *timers, struct switchto_task *task, nsec_t deadline);
+void switchto_timer_remove(struct timers *timers, struct switchto_task *task);
+nsec_t switchto_timer_next(const struct timers *timers);
+/* Wakes the tasks whose time has come: inside of @slot. */
+void switchto_timer_expire(struct slot *slot);
+
+/* --- ownership: slot.c --- */
+
+/* Takes the slot back from who has it meanwhile. */
+void switchto_slot_regain(struct thread *me);
+
+/*
+ * Into the scheduler: the calling task's thread, or NULL with errno EPERM or EDEADLK.
+ */
+static inline struct thread *enter(void)
+{
+	struct thread *me = switchto_current;
+	uint32_t owner;
+
+	if (unlikely(!me || !me->task)) {
+		errno = EPERM;
+		return NULL;
+	}
+	owner = me->epoch | USER;
+	if (unlikely(!atomic_compare_exchange_strong_explicit(&me->slot->owner, &owner,
+							      me->epoch | INSIDE,
+							      memory_order_acquire,
+							      memory_order_relaxed))) {
+		if (owner == (me->epoch | INSIDE) || me->in_region) {
+			errno = EDEADLK;
+			return NULL;
+		}
+		switchto_slot_regain(me);
+	}
+	return me;
+}
+
+static inline void leave(struct thread *me)
+{
+	atomic_store_explicit(&me->slot->owner, me->epoch | USER, memory_order_release);
+}
+
+/*
+ * Runs others until it is @me's turn: inside, before and after. False if @me is a dispatcher,
+ * and there are no tasks left.
+ */
+bool switchto_slot_dispatch(struct thread *me);
+
+/* @me has no slot: waits until it is given one. False if it is to end. */
+bool switchto_slot_await(struct thread *me);
+
+/* @task has been claimed: into the queue of @slot, inside of it. */
+static inline void slot_enqueue(struct slot *slot, struct switchto_task *task,
+				enum switchto_reason why)
+{
+	if (unlikely(task->timer))
+		switchto_timer_remove(&slot->timers, task);
+	slot->sched->policy->enqueue(slot->queue, &task->entry, why);
+}
+
+/*
+ * @task has been claimed: makes it ready. @inside: the slot that the caller is inside of; NULL
+ * if it is in none, or does not know.
+ */
+void switchto_slot_ready(struct slot *inside, struct switchto_task *task, enum switchto_reason why);
+
+/* Ends the sleep of the slot's poller, if it sleeps. */
+void switchto_slot_wake(struct slot *slot);
+
+/* 0 or an error number. */
+int switchto_slot_begin(struct slot *slot, struct switchto_sched *sched);
+void switchto_slot_end(struct slot *slot);
+
+/* --- tasks: task.c --- */
+
+/*
+ * The steps of a sleep, inside: prepare, then sleep; or stay, if what the task would wait for
+ * has happened meanwhile. A task that is to be PARKED and has a token takes it: EALREADY.
+ */
+int switchto_task_prepare_token(struct switchto_task *task, uint32_t how);
+
+static inline int task_prepare(struct switchto_task *task, uint32_t how)
+{
+	uint32_t state = 0;
+
+	task->woken_by = 0;
+	if (likely(atomic_compare_exchange_strong(&task->state, &state, how)))
+		return 0;
+	return switchto_task_prepare_token(task, how);
+}
+
+void switchto_task_stay(struct thread *me);
+
+/*
+ * Prepared: is the task cancelled? Then it stays. switchto_cancel() sets it first and claims
+ * then: one of the two sees the other's.
+ */
+static inline bool task_cancelled(struct thread *me)
+{
+	if (likely(!atomic_load(&me->task->cancelled)))
+		return false;
+	switchto_task_stay(me);
+	return true;
+}
+
+/* 0, ETIMEDOUT, ECANCELED, or ENOMEM: no memory for the deadline. */
+static inline int task_sleep(struct thread *me, nsec_t deadline)
+{
+	struct switchto_task *task = me->task;
+
+	if (unlikely(deadline != NEVER) && switchto_timer_add(&me->slot->timers, task, deadline)) {
+		switchto_task_stay(me);
+		return ENOMEM;
+	}
+	switchto_slot_dispatch(me);
+	return task->woken_by;
+}
+
+/* Claims @task if it sleeps, and makes it ready. @inside as for switchto_slot_ready(). */
+static inline bool task_wake(struct slot *inside, struct switchto_task *task, int woken_by,
+			     enum switchto_reason why)
+{
+	uint32_t state = atomic_load_explicit(&task->state, memory_order_relaxed);
+
+	do
+		if (!(state & (PARKED | WAITING)))
+			return false;
+	while (!atomic_compare_exchange_weak(&task->state, &state, state & TOKEN));
+	task->woken_by = woken_by;
+	if (likely(inside && inside == task->slot))
+		slot_enqueue(inside, task, why);
+	else
+		switchto_slot_ready(inside, task, why);
+	return true;
+}
+
+/* A new thread, parked; or NULL and errno. Its TID is known: somebody will switch to it. */
+struct thread *switchto_thread_create(struct switchto_sched *sched);
+/* @slot has no owner: gives it to @thread, which is parked. */
+void switchto_thread_grant(struct thread *thread, struct slot *slot);
+/* @thread has no task: it may get one of anybody. */
+void switchto_thread_idle(struct thread *thread);
+
+/* 0 or an error number: ETIMEDOUT, and EAGAIN, EINTR. */
+int switchto_futex_wait(_Atomic uint32_t *word, uint32_t value, nsec_t deadline);
+void switchto_futex_wake(_Atomic uint32_t *word);
+
+/* Where a task, or another thread, waits until it is told to go on. */
+struct waiter {
+	struct switchto_task *task; /* NULL: another thread */
+	_Atomic uint32_t fired;
+};
+
+void switchto_waiter_begin(struct waiter *waiter);
+/* 0 if it fired; ETIMEDOUT, ENOMEM; ECANCELED, if the task is cancelled and @cancels. */
+int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels);
+/* When it has fired, it may be gone. */
+void switchto_waiter_fire(struct slot *inside, struct waiter *waiter);
+
+/* How many the caller may use. */
+unsigned int switchto_cpus(void);
+
+/* --- the monitor: monitor.c --- */
+
+/* 0 or an error number. */
+int switchto_monitor_begin(struct switchto_sched *sched);
+void switchto_monitor_end(struct switchto_sched *sched);
+
+/* --- descriptors: poll.c --- */
+
+/*
+ * A mark for each descriptor and direction: NOT_READY, a number of events that is odd, or the
+ * task that waits. HUNG_UP: the other end is closed, and no further event says that there is
+ * data. A short read does not end it, EAGAIN does.
+ *
+ * Events change a mark while a task makes its system call. So a task that has emptied the
+ * descriptor sets NOT_READY only if the mark is what it was before the call.
+ */
+enum { NOT_READY, READY = 1, HUNG_UP = 2, EVENT = 2 };
+
+struct mark {
+	_Atomic uintptr_t in, out;
+	_Atomic(struct slot *) slot; /* that polls the descriptor; NULL: none yet */
+};
+
+static inline struct switchto_task *mark_task(uintptr_t mark)
+{
+	if (mark & READY || mark <= HUNG_UP)
+		return NULL;
+	return (struct switchto_task *)mark; // NOLINT(performance-no-int-to-ptr)
+}
+
+static inline struct mark *mark_of(struct switchto_sched *sched, unsigned int fd)
+{
+	struct mark *leaf;
+
+	if (unlikely(fd >= MARKS * LEAVES))
+		return NULL;
+	leaf = atomic_load_explicit(&sched->marks[fd / MARKS], memory_order_acquire);
+	return likely(leaf) ? &leaf[fd % MARKS] : NULL;
+}
+
+/* Looks for events, and waits for one at most until @deadline: inside. */
+void switchto_poll(struct slot *slot, nsec_t deadline);
+int switchto_poll_begin(struct slot *slot);
+void switchto_poll_end(struct slot *slot);
+/* Polls @fd from now on: its mark, or NULL and errno. */
+struct mark *switchto_poll_add(struct slot *slot, int fd);
+/* @fd will be closed: who waits for it gets EBADF. */
+void switchto_poll_forget(struct switchto_sched *sched, int fd);
+
+#endif /* SWITCHTO_SCHED_INTERNAL_H */

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* Queues for policies: a list, first in, first out; and a heap, the least key first. */
+#ifndef SWITCHTO_SCHED_LIST_H
+#define SWITCHTO_SCHED_LIST_H
+
+#include "switchto/sched.h"
+
+struct list {
+	struct switchto_entry *first, *last;
+};
+
+static inline void list_add(struct list *list, struct switchto_entry *entry)
+{
+	entry->next = NULL;
+	if (list->first)
+		list->last->next = entry;
+	else
+		list->first = entry;
+	list->last = entry;
+}
+
+static inline struct switchto_entry *list_take(struct list *list)
+{
+	struct switchto_entry *entry = list->first;
+
+	if (entry)
+		list->first = entry->next;
+	return entry;
+}
+
+/*
+ * A skew heap (Sleator and Tarjan, 1986): next and prev are the two children. Each step of a merge
+ * exchanges them, which makes it logarithmic on average over the calls.
+ */
+static inline struct switchto_entry *heap_merge(struct switchto_entry *a, struct switchto_entry *b)
+{
+	struct switchto_entry *root = NULL, **at = &root;
+
+	while (a && b) {
+		struct switchto_entry *less = b->key < a->key ? b : a;
+
+		if (less == b)
+			b = a;
+		a = less->prev;
+		less->prev = less->next;
+		*at = less;
+		at = &less->next;
+	}
+	*at = a ? a : b;
+	return root;
+}
+
+static inline void heap_add(struct switchto_entry **heap, struct switchto_entry *entry)
+{
+	entry->next = entry->prev = NULL;
+	*heap = heap_merge(*heap, entry);
+}
+
+static inline struct switchto_entry *heap_take(struct switchto_entry **heap)
+{
+	struct switchto_entry *entry = *heap;
+
+	if (entry)
+		*heap = heap_merge(entry->next, entry->prev);
+	return entry;
+}
+
+#endif /* SWITCHTO_SCHED_LIST_H */

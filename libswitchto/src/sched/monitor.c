@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The monitor: a thread that takes a slot away from a task that blocks, and gives it to the
+ * slot's dispatcher. The task goes on when it comes back, and waits for its slot when it next
+ * enters the scheduler.
+ *
+ * A task in a blocking region loses its slot when the monitor has seen it there twice. Another
+ * one does if the monitor has seen it twice without a switch in between, and its thread sleeps.
+ * One that computes keeps its slot.
+ */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define USEC 1000LL
+
+/*
+ * How long the monitor sleeps: soon after a region began; while tasks run; while none does. Where
+ * each CPU has a slot, the monitor takes time from tasks, and breaks up what they do in one go.
+ */
+enum { SOON = 20 * USEC, BUSY = 800 * USEC, BUSY_NO_SPARE_CPU = 4000 * USEC, IDLE = 10000 * USEC };
+
+/* S and D of proc(5): its thread sleeps. */
+static bool sleeps(pid_t tid)
+{
+	char path[64], text[512], *state;
+	ssize_t length;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd == -1)
+		return false;
+	length = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (length <= 0)
+		return false;
+	text[length] = '\0';
+	state = strrchr(text, ')');
+	return state && (state[2] == 'S' || state[2] == 'D');
+}
+
+/* When to look at @slot again. */
+static nsec_t look_at(struct slot *slot, nsec_t busy)
+{
+	uint32_t owner = atomic_load(&slot->owner);
+	uint32_t state = owner & (OWNER_STATES - 1);
+	uint32_t before = slot->seen;
+
+	slot->seen = owner;
+	if (state == INSIDE || !state)
+		return atomic_load_explicit(&slot->asleep, memory_order_relaxed) ? IDLE : busy;
+	if (owner != before)
+		return state == BLOCKING ? SOON : busy;
+	if (state == USER && !sleeps(atomic_load_explicit(&slot->tid, memory_order_relaxed)))
+		return busy;
+	if (atomic_compare_exchange_strong(&slot->owner, &owner,
+					   ((owner | (OWNER_STATES - 1)) + 1) | INSIDE))
+		switchto_thread_grant(slot->dispatcher, slot);
+	return busy;
+}
+
+static void *monitor(void *arg)
+{
+	struct switchto_sched *sched = arg;
+	const nsec_t busy = switchto_cpus() > sched->slots ? BUSY : BUSY_NO_SPARE_CPU;
+
+	/* The default would make 20 us 70. */
+	prctl(PR_SET_TIMERSLACK, 1);
+	for (;;) {
+		nsec_t pause = IDLE;
+		uint32_t word;
+
+		for (unsigned int i = 0; i < sched->slots; i++) {
+			nsec_t next = look_at(&sched->slot[i], busy);
+
+			if (next < pause)
+				pause = next;
+		}
+		/* A region that begins now ends a long sleep, see switchto_block_begin(). */
+		if (pause > SOON)
+			atomic_compare_exchange_strong(&sched->monitor, &(uint32_t){ MONITOR_RUNS },
+						       MONITOR_SLEEPS);
+		word = atomic_load(&sched->monitor);
+		if (word == MONITOR_ENDS)
+			return NULL;
+		switchto_futex_wait(&sched->monitor, word, switchto_now() + pause);
+		atomic_compare_exchange_strong(&sched->monitor, &(uint32_t){ MONITOR_SLEEPS },
+					       MONITOR_RUNS);
+	}
+}
+
+int switchto_monitor_begin(struct switchto_sched *sched)
+{
+	atomic_store(&sched->monitor, MONITOR_RUNS);
+	return pthread_create(&sched->monitor_thread, NULL, monitor, sched);
+}
+
+void switchto_monitor_end(struct switchto_sched *sched)
+{
+	atomic_store(&sched->monitor, MONITOR_ENDS);
+	switchto_futex_wake(&sched->monitor);
+	pthread_join(sched->monitor_thread, NULL);
+}
+
+/* --- blocking regions --- */
+
+static void change_owner(struct thread *me, uint32_t from, uint32_t to)
+{
+	uint32_t owner = me->epoch | from;
+
+	if (atomic_compare_exchange_strong(&me->slot->owner, &owner, me->epoch | to))
+		return;
+	/* The monitor took the slot. */
+	switchto_slot_regain(me);
+	atomic_store_explicit(&me->slot->owner, me->epoch | to, memory_order_release);
+}
+
+int switchto_block_begin(void)
+{
+	struct thread *me = switchto_current;
+	uint32_t asleep = MONITOR_SLEEPS;
+
+	if (!me || !me->task)
+		return fail(EPERM);
+	if (atomic_load(&me->slot->owner) == (me->epoch | INSIDE))
+		return fail(EDEADLK);
+	if (me->in_region)
+		return fail(EINVAL);
+	me->in_region = true;
+	change_owner(me, USER, BLOCKING);
+	if (atomic_load(&me->sched->monitor) == MONITOR_SLEEPS &&
+	    atomic_compare_exchange_strong(&me->sched->monitor, &asleep, MONITOR_RUNS))
+		switchto_futex_wake(&me->sched->monitor);
+	return 0;
+}
+
+int switchto_block_end(void)
+{
+	struct thread *me = switchto_current;
+
+	if (!me || !me->task)
+		return fail(EPERM);
+	if (!me->in_region)
+		return fail(EINVAL);
+	change_owner(me, BLOCKING, USER);
+	me->in_region = false;
+	return 0;
+}

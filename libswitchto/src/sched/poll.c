@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Descriptors: each slot has an epoll instance. A descriptor is added to one at its first use,
+ * edge-triggered and for both directions, and stays there until it is closed: so a wait for it
+ * needs no system call of its own.
+ */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { EVENTS = 128 };
+
+int switchto_poll_begin(struct slot *slot)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+
+	slot->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (slot->epoll == -1)
+		return errno;
+	/* Edge-triggered: each write is an event, and nobody need read. */
+	slot->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (slot->event == -1)
+		return errno;
+	event.data.fd = -1;
+	if (epoll_ctl(slot->epoll, EPOLL_CTL_ADD, slot->event, &event))
+		return errno;
+	return 0;
+}
+
+void switchto_poll_end(struct slot *slot)
+{
+	if (slot->event != -1)
+		close(slot->event);
+	if (slot->epoll != -1)
+		close(slot->epoll);
+}
+
+static inline void happened(struct slot *inside, _Atomic uintptr_t *mark, bool hung_up)
+{
+	uintptr_t before = atomic_load_explicit(mark, memory_order_relaxed), after;
+
+	do {
+		if (before == HUNG_UP)
+			return;
+		after = hung_up ? HUNG_UP : before & READY ? before + EVENT : READY;
+	} while (!atomic_compare_exchange_weak(mark, &before, after));
+	if (mark_task(before))
+		task_wake(inside, mark_task(before), 0, SWITCHTO_IO);
+}
+
+/* Linux 5.11 has a call that takes nanoseconds. Without it, a millisecond is the least. */
+static int wait_for_events(int epoll, struct epoll_event *events, nsec_t timeout)
+{
+	if (timeout == 0)
+		return (int)syscall(SYS_epoll_pwait, epoll, events, EVENTS, 0, NULL, 0);
+	if (timeout == NEVER)
+		return (int)syscall(SYS_epoll_pwait, epoll, events, EVENTS, -1, NULL, 0);
+#ifdef SYS_epoll_pwait2
+	static atomic_bool missing;
+
+	if (!atomic_load_explicit(&missing, memory_order_relaxed)) {
+		struct timespec left = { timeout / NSEC_PER_SEC, timeout % NSEC_PER_SEC };
+		int n = (int)syscall(SYS_epoll_pwait2, epoll, events, EVENTS, &left, NULL, 0);
+
+		if (n >= 0 || errno == EINTR)
+			return n;
+		atomic_store_explicit(&missing, true, memory_order_relaxed);
+	}
+#endif
+	timeout = (timeout + 999999) / 1000000;
+	return epoll_wait(epoll, events, EVENTS, timeout < INT32_MAX ? (int)timeout : INT32_MAX);
+}
+
+void switchto_poll(struct slot *slot, nsec_t deadline)
+{
+	struct epoll_event events[EVENTS];
+	nsec_t timeout = deadline;
+	int n;
+
+	if (deadline && deadline != NEVER) {
+		timeout = deadline - switchto_now();
+		if (timeout < 0)
+			timeout = 0;
+	}
+	if (timeout) {
+		/* Paired with the exchange in switchto_slot_wake(). */
+		atomic_store(&slot->asleep, 1);
+		if (atomic_load(&slot->inbox) || !atomic_load(&slot->sched->tasks))
+			timeout = 0;
+	}
+	n = wait_for_events(slot->epoll, events, timeout);
+	atomic_store_explicit(&slot->asleep, 0, memory_order_relaxed);
+
+	for (int i = 0; i < n; i++) {
+		const uint32_t what = events[i].events;
+		struct mark *mark;
+
+		if (events[i].data.fd == -1)
+			continue;
+		mark = mark_of(slot->sched, (unsigned int)events[i].data.fd);
+		if (what & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+			happened(slot, &mark->in, what & (EPOLLRDHUP | EPOLLHUP));
+		if (what & (EPOLLOUT | EPOLLHUP | EPOLLERR))
+			happened(slot, &mark->out, what & EPOLLHUP);
+	}
+	switchto_timer_expire(slot);
+}
+
+static struct mark *make_mark(struct switchto_sched *sched, unsigned int fd)
+{
+	struct mark *leaf = calloc(MARKS, sizeof(*leaf)), *other = NULL;
+
+	if (!leaf) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	if (!atomic_compare_exchange_strong(&sched->marks[fd / MARKS], &other, leaf))
+		free(leaf);
+	return mark_of(sched, fd);
+}
+
+struct mark *switchto_poll_add(struct slot *slot, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET };
+	struct switchto_sched *sched = slot->sched;
+	struct slot *none = NULL;
+	struct mark *mark;
+	int flags;
+
+	if ((unsigned int)fd >= MARKS * LEAVES) {
+		errno = EBADF;
+		return NULL;
+	}
+	flags = fcntl(fd, F_GETFL);
+	if (flags == -1 || (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, flags | O_NONBLOCK)))
+		return NULL;
+	mark = mark_of(sched, (unsigned int)fd);
+	if (!mark)
+		mark = make_mark(sched, (unsigned int)fd);
+	if (!mark)
+		return NULL;
+	/* Tried before anything is known of it: only a system call says whether it is ready. */
+	atomic_store(&mark->in, READY);
+	atomic_store(&mark->out, READY);
+	if (!atomic_compare_exchange_strong(&mark->slot, &none, slot))
+		return mark;
+	event.data.fd = fd;
+	if (epoll_ctl(slot->epoll, EPOLL_CTL_ADD, fd, &event)) {
+		atomic_store(&mark->slot, NULL);
+		return NULL;
+	}
+	return mark;
+}
+
+static void forget(_Atomic uintptr_t *mark)
+{
+	uintptr_t before = atomic_exchange(mark, NOT_READY);
+
+	if (mark_task(before))
+		task_wake(NULL, mark_task(before), EBADF, SWITCHTO_IO);
+}
+
+void switchto_poll_forget(struct switchto_sched *sched, int fd)
+{
+	struct mark *mark = mark_of(sched, (unsigned int)fd);
+	struct slot *slot = mark ? atomic_exchange(&mark->slot, NULL) : NULL;
+
+	if (!slot)
+		return;
+	/* close(2) would not do it if the descriptor was duplicated, or a child has it. */
+	epoll_ctl(slot->epoll, EPOLL_CTL_DEL, fd, NULL);
+	forget(&mark->in);
+	forget(&mark->out);
+}

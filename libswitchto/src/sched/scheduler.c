@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+/* Schedulers: how they begin, run, stop and end. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+unsigned int switchto_cpus(void)
+{
+	cpu_set_t cpus;
+
+	return sched_getaffinity(0, sizeof(cpus), &cpus) ? 1 : (unsigned int)CPU_COUNT(&cpus);
+}
+
+static void free_sched(struct switchto_sched *sched)
+{
+	struct switchto_task *task;
+
+	for (unsigned int i = 0; i < sched->slots; i++)
+		switchto_slot_end(&sched->slot[i]);
+	while ((task = sched->all_tasks)) {
+		sched->all_tasks = task->next_of_all;
+		free(task);
+	}
+	for (unsigned int i = 0; i < LEAVES; i++)
+		free(atomic_load(&sched->marks[i]));
+	pthread_mutex_destroy(&sched->lock);
+	free(sched);
+}
+
+/* The only thread of a child is no task: its scheduler's threads are not there. */
+static void forked(void)
+{
+	switchto_current = NULL;
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, forked);
+}
+
+int switchto_sched_create(struct switchto_sched **sched_out,
+			  const struct switchto_sched_options *options)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct switchto_sched_options chosen = { 0 };
+	struct switchto_sched *sched;
+	size_t size;
+	int error = 0;
+
+	if (options) {
+		if (options->size < sizeof(size_t) || options->size > sizeof(chosen))
+			return fail(EINVAL);
+		memcpy(&chosen, options, options->size);
+	}
+	if (!chosen.slots)
+		chosen.slots = switchto_cpus();
+	if (chosen.slots > 1024)
+		return fail(EINVAL);
+	if (!switchto_backend())
+		return -1;
+	pthread_once(&once, watch_forks);
+
+	size = sizeof(*sched) + chosen.slots * sizeof(struct slot);
+	sched = aligned_alloc(64, (size + 63) / 64 * 64);
+	if (!sched)
+		return fail(ENOMEM);
+	memset(sched, 0, size);
+	sched->policy = chosen.policy ? chosen.policy : &switchto_fifo;
+	sched->stack_size = chosen.stack_size;
+	pthread_mutex_init(&sched->lock, NULL);
+	for (; !error && sched->slots < chosen.slots; sched->slots++)
+		error = switchto_slot_begin(&sched->slot[sched->slots], sched);
+	if (error) {
+		free_sched(sched);
+		return fail(error);
+	}
+	*sched_out = sched;
+	return 0;
+}
+
+/* A slot for each dispatcher, and then the caller as that of the first. */
+static int run_slots(struct switchto_sched *sched, struct thread *me)
+{
+	uint32_t left;
+
+	for (unsigned int i = 1; i < sched->slots; i++) {
+		struct slot *slot = &sched->slot[i];
+
+		if (!slot->dispatcher)
+			slot->dispatcher = switchto_thread_create(sched);
+		if (!slot->dispatcher)
+			return errno;
+	}
+	atomic_store(&sched->at_work, sched->slots - 1);
+	for (unsigned int i = 1; i < sched->slots; i++)
+		switchto_thread_grant(sched->slot[i].dispatcher, &sched->slot[i]);
+
+	sched->slot[0].dispatcher = me;
+	me->slot = &sched->slot[0];
+	me->epoch = atomic_load(&me->slot->owner) & ~(OWNER_STATES - 1);
+	atomic_store(&me->slot->owner, me->epoch | INSIDE);
+	while (switchto_slot_dispatch(me))
+		;
+	while ((left = atomic_load(&sched->at_work)))
+		switchto_futex_wait(&sched->at_work, left, NEVER);
+	return 0;
+}
+
+int switchto_sched_run(struct switchto_sched *sched)
+{
+	struct thread me = { .sched = sched, .tid = switchto_self() };
+	int error = 0;
+
+	if (me.tid == -1)
+		return -1;
+	if (switchto_current)
+		return fail(EPERM);
+	if (atomic_exchange(&sched->running, true))
+		return fail(EBUSY);
+	error = switchto_monitor_begin(sched);
+	if (error) {
+		atomic_store(&sched->running, false);
+		return fail(error);
+	}
+	switchto_current = &me;
+	/* Another thread may have spawned a task when the slots had found none. */
+	while (!error && atomic_load(&sched->tasks))
+		error = run_slots(sched, &me);
+	switchto_current = NULL;
+	switchto_monitor_end(sched);
+	atomic_store(&sched->running, false);
+	return error ? fail(error) : 0;
+}
+
+int switchto_sched_stop(struct switchto_sched *sched, int flags)
+{
+	if (flags & ~SWITCHTO_STOP_CANCEL)
+		return fail(EINVAL);
+	if (flags & SWITCHTO_STOP_CANCEL)
+		atomic_store(&sched->cancels, true);
+	atomic_store(&sched->stopping, true);
+	if (flags & SWITCHTO_STOP_CANCEL) {
+		pthread_mutex_lock(&sched->lock);
+		for (struct switchto_task *task = sched->all_tasks; task; task = task->next_of_all)
+			switchto_cancel(task);
+		pthread_mutex_unlock(&sched->lock);
+	}
+	return 0;
+}
+
+int switchto_sched_destroy(struct switchto_sched *sched)
+{
+	struct thread *thread;
+
+	if (atomic_load(&sched->running) || atomic_load(&sched->tasks))
+		return fail(EBUSY);
+	while (atomic_load(&sched->visitors))
+		sched_yield();
+	while ((thread = sched->threads)) {
+		sched->threads = thread->next;
+		atomic_store(&thread->exits, true);
+		switchto_resume(thread->tid);
+		pthread_join(thread->pthread, NULL);
+		free(thread);
+	}
+	free_sched(sched);
+	return 0;
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+/* The hot path: who owns a slot, who runs next, and how the slot goes from one to the other. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* As many tasks run in turn before somebody looks for events, when there are ready ones. */
+enum { PICKS = 64 };
+
+_Thread_local struct thread *switchto_current __attribute__((tls_model("initial-exec")));
+
+static _Noreturn void broken(const char *what)
+{
+	fprintf(stderr, "libswitchto-sched: %s: %s, giving up\n", what, strerror(errno));
+	abort();
+}
+
+/* --- from outside: the inbox --- */
+
+static void inbox_push(struct slot *slot, struct switchto_task *task, enum switchto_reason why)
+{
+	struct switchto_task *first = atomic_load_explicit(&slot->inbox, memory_order_relaxed);
+
+	task->why = why;
+	do
+		task->next = first;
+	while (!atomic_compare_exchange_weak(&slot->inbox, &first, task));
+	switchto_slot_wake(slot);
+}
+
+void switchto_slot_wake(struct slot *slot)
+{
+	const uint64_t one = 1;
+	int error = errno;
+
+	/* Paired with the store in switchto_poll(): one of the two sees the other's. */
+	if (atomic_load(&slot->asleep) && atomic_exchange(&slot->asleep, 0) &&
+	    write(slot->event, &one, sizeof(one)) < 0)
+		broken("write to an eventfd");
+	errno = error;
+}
+
+/* In the order in which they came. */
+static void empty_inbox(struct slot *slot)
+{
+	struct switchto_task *newest = atomic_exchange_explicit(&slot->inbox, NULL,
+								memory_order_acquire);
+	struct switchto_task *oldest = NULL, *next;
+
+	for (; newest; newest = next) {
+		next = newest->next;
+		newest->next = oldest;
+		oldest = newest;
+	}
+	for (; oldest; oldest = next) {
+		next = oldest->next;
+		slot_enqueue(slot, oldest, oldest->why);
+	}
+}
+
+void switchto_slot_ready(struct slot *inside, struct switchto_task *task, enum switchto_reason why)
+{
+	struct thread *me = switchto_current;
+	struct slot *slot = task->slot;
+	struct switchto_sched *sched = slot->sched;
+	uint32_t user;
+
+	if (inside == slot) {
+		slot_enqueue(slot, task, why);
+		return;
+	}
+	/* The caller's own slot, but not if this is a handler that interrupted the scheduler. */
+	if (!inside && me && me->slot == slot) {
+		user = me->epoch | USER;
+		if (atomic_compare_exchange_strong_explicit(&slot->owner, &user, me->epoch | INSIDE,
+							    memory_order_acquire,
+							    memory_order_relaxed)) {
+			slot_enqueue(slot, task, why);
+			leave(me);
+			return;
+		}
+	}
+	/*
+	 * The task may run and end at once, as the last one, and the scheduler be destroyed before
+	 * this has looked whether to wake the poller. Not while one of its own threads is here.
+	 */
+	if (!me || me->sched != sched)
+		atomic_fetch_add(&sched->visitors, 1);
+	inbox_push(slot, task, why);
+	if (!me || me->sched != sched)
+		atomic_fetch_sub(&sched->visitors, 1);
+}
+
+/* --- ownership --- */
+
+bool switchto_slot_await(struct thread *me)
+{
+	struct slot *slot;
+
+	while (!(slot = atomic_exchange_explicit(&me->granted, NULL, memory_order_acquire))) {
+		if (atomic_load_explicit(&me->exits, memory_order_relaxed))
+			return false;
+		if (unlikely(switchto_wait(NULL) == -1))
+			broken("switchto_wait");
+	}
+	me->slot = slot;
+	me->epoch = atomic_load_explicit(&slot->owner, memory_order_relaxed) & ~(OWNER_STATES - 1);
+	atomic_store_explicit(&slot->tid, me->tid, memory_order_relaxed);
+	return true;
+}
+
+/* @me gives @slot to @next, and waits until it is given one again. */
+static void hand_over(struct thread *me, struct slot *slot, struct thread *next)
+{
+	atomic_store_explicit(&slot->owner, (me->epoch + OWNER_STATES) | INSIDE,
+			      memory_order_relaxed);
+	if (!me->task && me != slot->dispatcher)
+		switchto_thread_idle(me);
+	atomic_store_explicit(&next->granted, slot, memory_order_release);
+	if (unlikely(switchto_switch(next->tid) == -1))
+		broken("switchto_switch");
+}
+
+void switchto_slot_regain(struct thread *me)
+{
+	inbox_push(me->slot, me->task, SWITCHTO_UNBLOCKED);
+	switchto_slot_await(me);
+}
+
+/* --- who is next --- */
+
+/* NULL: there are no tasks left. */
+static struct switchto_task *next_task(struct slot *slot)
+{
+	struct switchto_sched *sched = slot->sched;
+
+	for (;;) {
+		struct switchto_entry *entry;
+
+		if (atomic_load_explicit(&slot->inbox, memory_order_relaxed))
+			empty_inbox(slot);
+		if (++slot->picks > PICKS) {
+			slot->picks = 0;
+			switchto_poll(slot, 0);
+		}
+		entry = sched->policy->pick(slot->queue);
+		if (entry)
+			return (struct switchto_task *)entry;
+		if (!atomic_load(&sched->tasks))
+			return NULL;
+		slot->picks = 0;
+		switchto_poll(slot, switchto_timer_next(&slot->timers));
+	}
+}
+
+/* A thread without a task runs one that has not started itself: that saves a switch. */
+static void adopt(struct thread *me, struct switchto_task *task)
+{
+	struct thread *other = task->thread;
+
+	other->task = NULL;
+	switchto_thread_idle(other);
+	task->thread = me;
+	me->task = task;
+}
+
+bool switchto_slot_dispatch(struct thread *me)
+{
+	struct slot *slot = me->slot;
+	struct switchto_task *task = next_task(slot);
+	struct thread *next = task ? task->thread : slot->dispatcher;
+
+	if (task && !task->started) {
+		task->started = true;
+		if (!me->task && me != slot->dispatcher) {
+			adopt(me, task);
+			return true;
+		}
+	}
+	if (next == me)
+		return task;
+	hand_over(me, slot, next);
+	return switchto_slot_await(me);
+}
+
+/* --- begin and end --- */
+
+int switchto_slot_begin(struct slot *slot, struct switchto_sched *sched)
+{
+	slot->sched = sched;
+	slot->queue = calloc(1, sched->policy->queue_size);
+	slot->epoll = slot->event = -1;
+	if (!slot->queue)
+		return ENOMEM;
+	return switchto_poll_begin(slot);
+}
+
+void switchto_slot_end(struct slot *slot)
+{
+	switchto_poll_end(slot);
+	free(slot->timers.heap);
+	free(slot->queue);
+}

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Locks that hand over. A mutex is one word: 0, LOCKED, or the newest of those who wait for it,
+ * who form a stack. Who has the mutex turns the stack round into a list of its own, the oldest
+ * first, when that list is empty. So unlock gives the mutex to the oldest without another lock.
+ */
+#include "internal.h"
+
+#define UNLOCKED NULL
+#define LOCKED ((void *)1)
+
+struct queued {
+	struct waiter waiter;
+	struct queued *next, *prev;
+	void *who; /* for a mutex: who will have it; in a queue: not NULL while it is there */
+};
+
+/* A task, or another thread. */
+static inline void *myself(void)
+{
+	struct thread *me = switchto_current;
+
+	return me && me->task ? (void *)me->task : (void *)&switchto_current;
+}
+
+/* --- mutexes --- */
+
+static inline bool try_lock(struct switchto_mutex *mutex, void *who)
+{
+	void *word = UNLOCKED;
+
+	if (!__atomic_compare_exchange_n(&mutex->word, &word, LOCKED, false, __ATOMIC_ACQUIRE,
+					 __ATOMIC_RELAXED))
+		return false;
+	__atomic_store_n(&mutex->owner, who, __ATOMIC_RELAXED);
+	return true;
+}
+
+static __attribute__((noinline)) int lock_slowly(struct switchto_mutex *mutex, void *who)
+{
+	void *word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
+	struct queued queued = { .who = who };
+
+	if (__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) == who)
+		return fail(EDEADLK);
+	switchto_waiter_begin(&queued.waiter);
+	do {
+		if (word == UNLOCKED) {
+			if (try_lock(mutex, who))
+				return 0;
+			word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
+			continue;
+		}
+		queued.next = word == LOCKED ? NULL : word;
+	} while (word == UNLOCKED ||
+		 !__atomic_compare_exchange_n(&mutex->word, &word, &queued, false, __ATOMIC_RELEASE,
+					      __ATOMIC_RELAXED));
+	/* Who unlocks it makes the caller its owner. */
+	switchto_waiter_wait(&queued.waiter, NEVER, false);
+	return 0;
+}
+
+int switchto_mutex_lock(struct switchto_mutex *mutex)
+{
+	void *who = myself();
+
+	return likely(try_lock(mutex, who)) ? 0 : lock_slowly(mutex, who);
+}
+
+int switchto_mutex_trylock(struct switchto_mutex *mutex)
+{
+	return try_lock(mutex, myself()) ? 0 : fail(EBUSY);
+}
+
+/* The caller has @mutex. */
+static void hand_over(struct switchto_mutex *mutex)
+{
+	struct queued *next = mutex->waiters, *newest;
+
+	if (!next) {
+		void *word = LOCKED;
+
+		__atomic_store_n(&mutex->owner, NULL, __ATOMIC_RELAXED);
+		if (__atomic_compare_exchange_n(&mutex->word, &word, UNLOCKED, false,
+						__ATOMIC_RELEASE, __ATOMIC_RELAXED))
+			return;
+		newest = __atomic_exchange_n(&mutex->word, LOCKED, __ATOMIC_ACQUIRE);
+		do {
+			struct queued *older = newest->next;
+
+			newest->next = next;
+			next = newest;
+			newest = older;
+		} while (newest);
+	}
+	mutex->waiters = next->next;
+	__atomic_store_n(&mutex->owner, next->who, __ATOMIC_RELAXED);
+	switchto_waiter_fire(NULL, &next->waiter);
+}
+
+int switchto_mutex_unlock(struct switchto_mutex *mutex)
+{
+	if (unlikely(__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) != myself()))
+		return fail(EPERM);
+	hand_over(mutex);
+	return 0;
+}
+
+/* --- queues --- */
+
+static void append(struct switchto_queue *queue, struct queued *queued)
+{
+	struct queued *last = queue->last;
+
+	queued->next = NULL;
+	queued->prev = last;
+	if (last)
+		last->next = queued;
+	else
+		queue->first = queued;
+	queue->last = queued;
+	queued->who = queue;
+}
+
+static void take_out(struct switchto_queue *queue, struct queued *queued)
+{
+	if (queued->next)
+		queued->next->prev = queued->prev;
+	else
+		queue->last = queued->prev;
+	if (queued->prev)
+		queued->prev->next = queued->next;
+	else
+		queue->first = queued->next;
+	queued->who = NULL;
+}
+
+static struct queued *take_first(struct switchto_queue *queue)
+{
+	struct queued *first = queue->first;
+
+	if (first)
+		take_out(queue, first);
+	return first;
+}
+
+/* The caller has queue->lock, and does not afterwards. 0 or an error number. */
+static int wait_in(struct switchto_queue *queue, nsec_t deadline, struct switchto_mutex *mutex)
+{
+	struct queued queued;
+	int error;
+
+	switchto_waiter_begin(&queued.waiter);
+	append(queue, &queued);
+	switchto_mutex_unlock(&queue->lock);
+	if (mutex)
+		switchto_mutex_unlock(mutex);
+	error = switchto_waiter_wait(&queued.waiter, deadline, true);
+	if (error) {
+		bool still_there;
+
+		switchto_mutex_lock(&queue->lock);
+		still_there = queued.who;
+		if (still_there)
+			take_out(queue, &queued);
+		switchto_mutex_unlock(&queue->lock);
+		if (!still_there) {
+			/* Who has taken it out will fire. */
+			switchto_waiter_wait(&queued.waiter, NEVER, false);
+			error = 0;
+		}
+	}
+	return error;
+}
+
+/* --- condition variables --- */
+
+int switchto_cond_wait(struct switchto_cond *cond, struct switchto_mutex *mutex,
+		       const struct timespec *deadline)
+{
+	nsec_t until = switchto_deadline(deadline);
+	int error;
+
+	if (until < 0)
+		return fail(EINVAL);
+	if (__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) != myself())
+		return fail(EPERM);
+	switchto_mutex_lock(&cond->queue.lock);
+	error = wait_in(&cond->queue, until, mutex);
+	switchto_mutex_lock(mutex);
+	return error ? fail(error) : 0;
+}
+
+void switchto_cond_signal(struct switchto_cond *cond)
+{
+	struct queued *first;
+
+	switchto_mutex_lock(&cond->queue.lock);
+	first = take_first(&cond->queue);
+	switchto_mutex_unlock(&cond->queue.lock);
+	if (first)
+		switchto_waiter_fire(NULL, &first->waiter);
+}
+
+/* @first and those behind it, which have been taken out together. */
+static void fire_all(struct queued *first)
+{
+	for (struct queued *next; first; first = next) {
+		next = first->next;
+		switchto_waiter_fire(NULL, &first->waiter);
+	}
+}
+
+static struct queued *take_all(struct switchto_queue *queue)
+{
+	struct queued *first = queue->first;
+
+	for (struct queued *queued = first; queued; queued = queued->next)
+		queued->who = NULL;
+	queue->first = queue->last = NULL;
+	return first;
+}
+
+void switchto_cond_broadcast(struct switchto_cond *cond)
+{
+	struct queued *all;
+
+	switchto_mutex_lock(&cond->queue.lock);
+	all = take_all(&cond->queue);
+	switchto_mutex_unlock(&cond->queue.lock);
+	fire_all(all);
+}
+
+/* --- semaphores --- */
+
+int switchto_sem_wait(struct switchto_sem *sem, const struct timespec *deadline)
+{
+	nsec_t until = switchto_deadline(deadline);
+	int error;
+
+	if (until < 0)
+		return fail(EINVAL);
+	switchto_mutex_lock(&sem->queue.lock);
+	if (sem->count) {
+		sem->count--;
+		switchto_mutex_unlock(&sem->queue.lock);
+		return 0;
+	}
+	error = wait_in(&sem->queue, until, NULL);
+	return error ? fail(error) : 0;
+}
+
+void switchto_sem_post(struct switchto_sem *sem)
+{
+	struct queued *first;
+
+	switchto_mutex_lock(&sem->queue.lock);
+	first = take_first(&sem->queue);
+	if (!first)
+		sem->count++;
+	switchto_mutex_unlock(&sem->queue.lock);
+	if (first)
+		switchto_waiter_fire(NULL, &first->waiter);
+}
+
+/* --- groups --- */
+
+void switchto_group_add(struct switchto_group *group, unsigned long count)
+{
+	switchto_mutex_lock(&group->queue.lock);
+	group->count += count;
+	switchto_mutex_unlock(&group->queue.lock);
+}
+
+int switchto_group_done(struct switchto_group *group)
+{
+	struct queued *all = NULL;
+	bool bad;
+
+	switchto_mutex_lock(&group->queue.lock);
+	bad = !group->count;
+	if (!bad && !--group->count)
+		all = take_all(&group->queue);
+	switchto_mutex_unlock(&group->queue.lock);
+	fire_all(all);
+	return bad ? fail(EINVAL) : 0;
+}
+
+int switchto_group_wait(struct switchto_group *group, const struct timespec *deadline)
+{
+	nsec_t until = switchto_deadline(deadline);
+	int error;
+
+	if (until < 0)
+		return fail(EINVAL);
+	switchto_mutex_lock(&group->queue.lock);
+	if (!group->count) {
+		switchto_mutex_unlock(&group->queue.lock);
+		return 0;
+	}
+	error = wait_in(&group->queue, until, NULL);
+	return error ? fail(error) : 0;
+}

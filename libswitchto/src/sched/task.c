@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: MIT
+/* Tasks: how they begin, sleep, wake and end. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <linux/futex.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* --- futexes of threads that are no tasks --- */
+
+int switchto_futex_wait(_Atomic uint32_t *word, uint32_t value, nsec_t deadline)
+{
+	struct timespec at = { deadline / NSEC_PER_SEC, deadline % NSEC_PER_SEC };
+
+	return syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, value,
+		       deadline == NEVER ? NULL : &at, NULL, FUTEX_BITSET_MATCH_ANY) ?
+		       errno :
+		       0;
+}
+
+void switchto_futex_wake(_Atomic uint32_t *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1);
+}
+
+/* --- sleep and wake --- */
+
+/* A PARKED task takes its token, a WAITING one keeps it. */
+int switchto_task_prepare_token(struct switchto_task *task, uint32_t how)
+{
+	if (how == PARKED) {
+		atomic_fetch_and_explicit(&task->state, ~TOKEN, memory_order_acquire);
+		return EALREADY;
+	}
+	atomic_store(&task->state, how | TOKEN);
+	return 0;
+}
+
+void switchto_task_stay(struct thread *me)
+{
+	struct switchto_task *task = me->task;
+	uint32_t state = atomic_fetch_and(&task->state, TOKEN);
+
+	/* Claimed meanwhile: it is in a queue, and is its own next one sooner or later. */
+	if (unlikely(!(state & (PARKED | WAITING))))
+		switchto_slot_dispatch(me);
+}
+
+/* --- waiters --- */
+
+void switchto_waiter_begin(struct waiter *waiter)
+{
+	struct thread *me = switchto_current;
+
+	/* In a blocking region a task waits as any thread does. */
+	*waiter = (struct waiter){ .task = me && !me->in_region ? me->task : NULL };
+}
+
+/*
+ * A thread that is no task sleeps in a futex of its own. switchto_wait() might take a resume
+ * that is meant for the program.
+ */
+static int thread_wait(struct waiter *waiter, nsec_t deadline)
+{
+	while (!atomic_load(&waiter->fired))
+		if (switchto_futex_wait(&waiter->fired, 0, deadline) == ETIMEDOUT)
+			return atomic_load(&waiter->fired) ? 0 : ETIMEDOUT;
+	return 0;
+}
+
+int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels)
+{
+	struct thread *me;
+	int error = 0;
+
+	if (!waiter->task)
+		return thread_wait(waiter, deadline);
+	me = enter();
+	if (!me)
+		return errno;
+	while (!atomic_load(&waiter->fired) && !error) {
+		task_prepare(me->task, WAITING);
+		if (cancels && task_cancelled(me))
+			error = ECANCELED;
+		else if (atomic_load(&waiter->fired))
+			switchto_task_stay(me);
+		else
+			error = task_sleep(me, deadline);
+		if (error == ECANCELED && !cancels)
+			error = 0;
+	}
+	if (atomic_load(&waiter->fired))
+		error = 0;
+	leave(me);
+	return error;
+}
+
+void switchto_waiter_fire(struct slot *inside, struct waiter *waiter)
+{
+	struct switchto_task *task = waiter->task;
+	struct switchto_sched *sched;
+
+	if (!task) {
+		/* A wake-up too many, of who uses the memory next, does no harm. */
+		atomic_store(&waiter->fired, true);
+		switchto_futex_wake(&waiter->fired);
+		return;
+	}
+	/* The task may go on, and its scheduler be destroyed, before it is woken. */
+	sched = task->slot->sched;
+	if (!inside)
+		atomic_fetch_add(&sched->visitors, 1);
+	atomic_store(&waiter->fired, true);
+	task_wake(inside, task, 0, SWITCHTO_WOKEN);
+	if (!inside)
+		atomic_fetch_sub(&sched->visitors, 1);
+}
+
+/* --- threads and tasks --- */
+
+void switchto_thread_idle(struct thread *thread)
+{
+	struct switchto_sched *sched = thread->sched;
+
+	pthread_mutex_lock(&sched->lock);
+	thread->next_idle = sched->idle;
+	sched->idle = thread;
+	pthread_mutex_unlock(&sched->lock);
+}
+
+static struct switchto_task *get_task(struct switchto_sched *sched)
+{
+	struct switchto_task *task;
+
+	pthread_mutex_lock(&sched->lock);
+	task = sched->free_tasks;
+	if (task)
+		sched->free_tasks = task->next;
+	pthread_mutex_unlock(&sched->lock);
+	if (task)
+		return task;
+
+	task = calloc(1, sizeof(*task));
+	if (!task)
+		return NULL;
+	atomic_init(&task->state, FINISHED);
+	pthread_mutex_lock(&sched->lock);
+	task->next_of_all = sched->all_tasks;
+	sched->all_tasks = task;
+	pthread_mutex_unlock(&sched->lock);
+	return task;
+}
+
+static void free_task(struct switchto_sched *sched, struct switchto_task *task)
+{
+	pthread_mutex_lock(&sched->lock);
+	task->next = sched->free_tasks;
+	sched->free_tasks = task;
+	pthread_mutex_unlock(&sched->lock);
+}
+
+static void task_ended(struct switchto_sched *sched)
+{
+	if (atomic_fetch_sub(&sched->tasks, 1) == 1)
+		for (unsigned int i = 0; i < sched->slots; i++)
+			switchto_slot_wake(&sched->slot[i]);
+}
+
+/* Inside, and stays there. */
+static void end_task(struct thread *me)
+{
+	struct switchto_task *task = me->task;
+	struct waiter *joiner;
+
+	me->task = NULL;
+	if (me->sched->policy->end)
+		me->sched->policy->end(me->slot->queue, &task->entry);
+	atomic_store(&task->state, FINISHED);
+	/* Whoever comes second, this or the call that gives the handle back, frees the task. */
+	joiner = atomic_exchange(&task->joiner, ENDED);
+	if (joiner == DETACHED)
+		free_task(me->sched, task);
+	else if (joiner)
+		switchto_waiter_fire(me->slot, joiner);
+	task_ended(me->sched);
+}
+
+static void run_task(struct thread *me)
+{
+	struct switchto_task *task = me->task;
+
+	leave(me);
+	task->fn(task->arg);
+	/* A task may end in a blocking region. */
+	while (!enter())
+		switchto_block_end();
+	end_task(me);
+}
+
+static void *thread_main(void *arg)
+{
+	struct thread *me = arg;
+
+	me->tid = switchto_self();
+	sem_post(me->begun);
+	if (me->tid == -1)
+		return NULL;
+	switchto_current = me;
+	while (switchto_slot_await(me)) {
+		do
+			if (me->task)
+				run_task(me);
+		while (switchto_slot_dispatch(me));
+		/* A dispatcher, and there are no tasks left. */
+		if (atomic_fetch_sub(&me->sched->at_work, 1) == 1)
+			switchto_futex_wake(&me->sched->at_work);
+	}
+	return NULL;
+}
+
+void switchto_thread_grant(struct thread *thread, struct slot *slot)
+{
+	uint32_t epoch = atomic_load(&slot->owner) & ~(OWNER_STATES - 1);
+
+	atomic_store(&slot->owner, epoch | INSIDE);
+	atomic_store_explicit(&thread->granted, slot, memory_order_release);
+	switchto_resume(thread->tid);
+}
+
+struct thread *switchto_thread_create(struct switchto_sched *sched)
+{
+	struct thread *thread = calloc(1, sizeof(*thread));
+	pthread_attr_t attr;
+	sem_t begun;
+	int error;
+
+	if (!thread)
+		return NULL;
+	thread->sched = sched;
+	thread->begun = &begun;
+	sem_init(&begun, 0, 0);
+	error = pthread_attr_init(&attr);
+	if (!error) {
+		if (sched->stack_size)
+			error = pthread_attr_setstacksize(&attr, sched->stack_size);
+		if (!error)
+			error = pthread_create(&thread->pthread, &attr, thread_main, thread);
+		pthread_attr_destroy(&attr);
+	}
+	if (!error) {
+		while (sem_wait(&begun))
+			;
+		if (thread->tid == -1) {
+			pthread_join(thread->pthread, NULL);
+			error = EAGAIN;
+		}
+	}
+	sem_destroy(&begun);
+	if (error) {
+		free(thread);
+		errno = error;
+		return NULL;
+	}
+	pthread_mutex_lock(&sched->lock);
+	thread->next = sched->threads;
+	sched->threads = thread;
+	pthread_mutex_unlock(&sched->lock);
+	return thread;
+}
+
+static struct thread *get_thread(struct switchto_sched *sched)
+{
+	struct thread *thread;
+
+	pthread_mutex_lock(&sched->lock);
+	thread = sched->idle;
+	if (thread)
+		sched->idle = thread->next_idle;
+	pthread_mutex_unlock(&sched->lock);
+	return thread ? thread : switchto_thread_create(sched);
+}
+
+/* --- the calls --- */
+
+static struct slot *slot_for(struct switchto_sched *sched)
+{
+	struct thread *me = switchto_current;
+
+	if (me && me->sched == sched)
+		return me->slot;
+	return &sched->slot[atomic_fetch_add(&sched->next_slot, 1) % sched->slots];
+}
+
+int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
+		   const struct switchto_task_attr *attr, struct switchto_task **task_out)
+{
+	struct thread *me = switchto_current;
+	struct switchto_task *task;
+
+	if (!sched) {
+		if (!me || !me->task)
+			return fail(EPERM);
+		sched = me->sched;
+	}
+	if (atomic_load(&sched->stopping))
+		return fail(ECANCELED);
+	task = get_task(sched);
+	if (!task)
+		return -1;
+	task->thread = get_thread(sched);
+	if (!task->thread) {
+		int error = errno;
+
+		free_task(sched, task);
+		return fail(error);
+	}
+	task->thread->task = task;
+	task->entry = (struct switchto_entry){ 0 };
+	if (attr)
+		task->entry.attr = *attr;
+	task->fn = fn;
+	task->arg = arg;
+	task->slot = slot_for(sched);
+	task->started = false;
+	task->timer = 0;
+	atomic_store(&task->cancelled, false);
+	atomic_store(&task->joiner, task_out ? NULL : DETACHED);
+	atomic_store(&task->state, 0);
+	atomic_fetch_add(&sched->tasks, 1);
+	if (task_out)
+		*task_out = task;
+	/* Paired with switchto_sched_stop(), which cancels the tasks that it sees. */
+	if (unlikely(atomic_load(&sched->cancels)))
+		atomic_store(&task->cancelled, true);
+	switchto_slot_ready(NULL, task, SWITCHTO_NEW);
+	return 0;
+}
+
+int switchto_join(struct switchto_task *task)
+{
+	struct thread *me = switchto_current;
+	struct waiter waiter, *other = NULL;
+	int error;
+
+	if (me && me->task == task)
+		return fail(EDEADLK);
+	switchto_waiter_begin(&waiter);
+	if (atomic_compare_exchange_strong(&task->joiner, &other, &waiter)) {
+		error = switchto_waiter_wait(&waiter, NEVER, true);
+		if (error) {
+			other = &waiter;
+			if (atomic_compare_exchange_strong(&task->joiner, &other, NULL))
+				return fail(error);
+			/* It ends just now, and will fire. */
+			switchto_waiter_wait(&waiter, NEVER, false);
+		}
+	} else if (other != ENDED) {
+		return fail(EINVAL);
+	}
+	free_task(task->slot->sched, task);
+	return 0;
+}
+
+int switchto_detach(struct switchto_task *task)
+{
+	struct waiter *other = NULL;
+
+	if (atomic_compare_exchange_strong(&task->joiner, &other, DETACHED))
+		return 0;
+	if (other != ENDED)
+		return fail(EINVAL);
+	free_task(task->slot->sched, task);
+	return 0;
+}
+
+int switchto_cancel(struct switchto_task *task)
+{
+	if (atomic_load(&task->state) == FINISHED)
+		return fail(ESRCH);
+	atomic_store(&task->cancelled, true);
+	task_wake(NULL, task, ECANCELED, SWITCHTO_WOKEN);
+	return 0;
+}
+
+struct switchto_task *switchto_task_self(void)
+{
+	return switchto_current ? switchto_current->task : NULL;
+}
+
+int switchto_yield(void)
+{
+	struct thread *me = enter();
+	bool cancelled;
+
+	if (!me)
+		return -1;
+	switchto_slot_ready(me->slot, me->task, SWITCHTO_YIELDED);
+	switchto_slot_dispatch(me);
+	cancelled = atomic_load_explicit(&me->task->cancelled, memory_order_relaxed);
+	leave(me);
+	return unlikely(cancelled) ? fail(ECANCELED) : 0;
+}
+
+/* Parked, or with WAITING asleep, where no unpark is for. */
+static int pause_task(uint32_t how, nsec_t deadline)
+{
+	struct thread *me;
+	int error;
+
+	if (deadline < 0)
+		return fail(EINVAL);
+	me = enter();
+	if (!me)
+		return -1;
+	do {
+		error = task_prepare(me->task, how);
+		if (error == EALREADY) {
+			error = 0;
+			break;
+		}
+		error = task_cancelled(me) ? ECANCELED : task_sleep(me, deadline);
+	} while (!error && how == WAITING);
+	leave(me);
+	return error ? fail(error) : 0;
+}
+
+int switchto_park(const struct timespec *deadline)
+{
+	return pause_task(PARKED, switchto_deadline(deadline));
+}
+
+int switchto_sleep_until(const struct timespec *deadline)
+{
+	if (!deadline)
+		return fail(EINVAL);
+	return pause_task(WAITING, switchto_deadline(deadline)) && errno != ETIMEDOUT ? -1 : 0;
+}
+
+int switchto_unpark(struct switchto_task *task)
+{
+	uint32_t state = atomic_load(&task->state);
+
+	do {
+		if (state & FINISHED)
+			return fail(ESRCH);
+		if (state & TOKEN)
+			return 0;
+	} while (!atomic_compare_exchange_weak(&task->state, &state,
+					       state & PARKED ? 0 : state | TOKEN));
+	if (state & PARKED)
+		switchto_slot_ready(NULL, task, SWITCHTO_WOKEN);
+	return 0;
+}

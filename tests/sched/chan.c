@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT
+/* Channels: each item arrives once, in order, whoever waits; close, deadlines, select. */
+#include "sched.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <switchto/switchto.h>
+
+enum { SENDERS = 5, RECEIVERS = 3, ITEMS = 500 };
+
+struct item {
+	int sender, number;
+	char text[20];
+};
+
+static struct switchto_chan *chan, *other;
+static struct switchto_group senders;
+static atomic_bool last_step;
+static _Atomic unsigned char seen[SENDERS + 1][ITEMS];
+
+static void send_all(void *arg)
+{
+	struct item item = { .sender = (int)(long)arg };
+
+	for (item.number = 0; item.number < LOOPS(ITEMS); item.number++) {
+		memset(item.text, item.number % 100, sizeof(item.text));
+		CHECK_EQ(&verdict, switchto_chan_send(chan, &item, NULL), 0);
+	}
+	CHECK_EQ(&verdict, switchto_group_done(&senders), 0);
+}
+
+static void *send_as_a_thread(void *arg)
+{
+	send_all(arg);
+	return NULL;
+}
+
+static void receive_all(void *arg)
+{
+	int last[SENDERS + 1];
+	struct item item;
+
+	(void)arg;
+	memset(last, -1, sizeof(last));
+	while (switchto_chan_recv(chan, &item, NULL) == 0) {
+		CHECK_EQ(&verdict, atomic_fetch_add(&seen[item.sender][item.number], 1), 0);
+		CHECK(&verdict, item.number > last[item.sender]);
+		CHECK_EQ(&verdict, item.text[19], item.number % 100);
+		last[item.sender] = item.number;
+	}
+	CHECK_EQ(&verdict, errno, EPIPE);
+}
+
+static void close_at_last(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_group_wait(&senders, NULL), 0);
+	CHECK_EQ(&verdict, switchto_chan_close(chan), 0);
+	CHECK_ERR(&verdict, switchto_chan_close(chan), EPIPE);
+}
+
+/* Tasks and a thread send, tasks receive. */
+static void items_arrive_once(void **state)
+{
+	static const size_t capacities[] = { 0, 1, 16 };
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		struct switchto_sched *sched = new_sched(NULL);
+		pthread_t thread;
+
+		memset(seen, 0, sizeof(seen));
+		senders = (struct switchto_group){ 0 };
+		switchto_group_add(&senders, SENDERS + 1);
+		assert_int_equal(switchto_chan_create(&chan, sizeof(struct item), capacities[i]),
+				 0);
+		for (long sender = 0; sender < SENDERS; sender++)
+			spawn(sched, send_all, (void *)sender);
+		for (int receiver = 0; receiver < RECEIVERS; receiver++)
+			spawn(sched, receive_all, NULL);
+		spawn(sched, close_at_last, NULL);
+		assert_int_equal(pthread_create(&thread, NULL, send_as_a_thread,
+						(void *)(long)SENDERS),
+				 0);
+		assert_int_equal(switchto_sched_run(sched), 0);
+		pthread_join(thread, NULL);
+		run_tasks(sched);
+		for (int sender = 0; sender <= SENDERS; sender++)
+			for (int number = 0; number < LOOPS(ITEMS); number++)
+				assert_int_equal(atomic_load(&seen[sender][number]), 1);
+		switchto_chan_destroy(chan);
+	}
+}
+
+/* --- select --- */
+
+static void send_numbers(void *arg)
+{
+	struct switchto_chan *to = *(struct switchto_chan **)arg;
+
+	for (int i = 0; i < LOOPS(ITEMS); i++)
+		CHECK_EQ(&verdict, switchto_chan_send(to, &i, NULL), 0);
+	CHECK_EQ(&verdict, switchto_chan_close(to), 0);
+}
+
+static void receive_from_both(void *arg)
+{
+	int items[2], next[2] = { 0, 0 }, open = 2;
+	struct switchto_case cases[2] = {
+		{ chan, SWITCHTO_RECEIVE, &items[0], false },
+		{ other, SWITCHTO_RECEIVE, &items[1], false },
+	};
+
+	(void)arg;
+	while (open) {
+		/* A channel that is closed is always ready: look at the other one alone then. */
+		int first = next[0] < 0, done;
+
+		done = switchto_select(cases + first, open == 2 ? 2 : 1, NULL) + first;
+		CHECK(&verdict, done == 0 || done == 1);
+		if (cases[done].closed) {
+			CHECK_EQ(&verdict, next[done], LOOPS(ITEMS));
+			next[done] = -1;
+			open--;
+		} else {
+			CHECK_EQ(&verdict, items[done], next[done]++);
+		}
+	}
+}
+
+static void select_of_two(void **state)
+{
+	static const size_t capacities[] = { 0, 3 };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		assert_int_equal(switchto_chan_create(&chan, sizeof(int), capacities[i]), 0);
+		assert_int_equal(switchto_chan_create(&other, sizeof(int), 0), 0);
+		spawn(sched, receive_from_both, NULL);
+		spawn(sched, send_numbers, &chan);
+		spawn(sched, send_numbers, &other);
+		run_tasks(sched);
+		switchto_chan_destroy(chan);
+		switchto_chan_destroy(other);
+	}
+}
+
+/* Tasks that send to and receive from the same two channels, at the same time. */
+static void send_or_receive(void *arg)
+{
+	int out = 1, in_ = 0;
+	struct switchto_case cases[2] = {
+		{ arg ? chan : other, SWITCHTO_SEND, &out, false },
+		{ arg ? other : chan, SWITCHTO_RECEIVE, &in_, false },
+	};
+	int sent = 0, received = 0;
+
+	while (sent < LOOPS(ITEMS) || received < LOOPS(ITEMS)) {
+		int first = sent == LOOPS(ITEMS);
+		size_t count = sent < LOOPS(ITEMS) && received < LOOPS(ITEMS) ? 2 : 1;
+
+		if (switchto_select(cases + first, count, NULL) + first == 0) {
+			sent++;
+		} else {
+			CHECK_EQ(&verdict, in_, 1);
+			received++;
+		}
+	}
+}
+
+static void select_both_ways(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
+	assert_int_equal(switchto_chan_create(&other, sizeof(int), 0), 0);
+	for (long i = 0; i < 6; i++)
+		spawn(sched, send_or_receive, (void *)(i % 2));
+	run_tasks(sched);
+	switchto_chan_destroy(chan);
+	switchto_chan_destroy(other);
+}
+
+/* --- waits that end without an item --- */
+
+static void wait_in_vain(void *arg)
+{
+	struct timespec soon = in(3000000);
+	const struct timespec bad = { 0, -1 };
+	struct switchto_case bad_case = { chan, (int)7, NULL, false };
+	int item = 1;
+
+	CHECK_ERR(&verdict, switchto_chan_recv(chan, &item, &soon), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_chan_send(chan, &item, &soon), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_chan_recv(chan, &item, &bad), EINVAL);
+	CHECK_ERR(&verdict, switchto_select(&bad_case, 1, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_select(&bad_case, 0, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_select(&bad_case, SWITCHTO_SELECT_MAX + 1, NULL), EINVAL);
+	atomic_store(&last_step, true);
+	if (arg)
+		CHECK_ERR(&verdict, switchto_chan_recv(chan, &item, NULL), ECANCELED);
+}
+
+static void cancel_it(void *task)
+{
+	while (!atomic_load(&last_step))
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	CHECK_EQ(&verdict, switchto_cancel(task), 0);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+}
+
+static void in_vain(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
+	atomic_store(&last_step, false);
+	spawn(sched, cancel_it, spawn_handle(sched, wait_in_vain, &chan));
+	run_tasks(sched);
+	/* In a thread that is no task. */
+	wait_in_vain(NULL);
+	verdict_assert(&verdict);
+	switchto_chan_destroy(chan);
+}
+
+static void bad_channels(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	CHECK_ERR(&v, switchto_chan_create(&chan, 0, 1), EINVAL);
+	CHECK_ERR(&v, switchto_chan_create(&chan, SIZE_MAX / 2, 3), ENOMEM);
+	verdict_assert(&v);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(items_arrive_once), cmocka_unit_test(select_of_two),
+		cmocka_unit_test(select_both_ways),  cmocka_unit_test(in_vain),
+		cmocka_unit_test(bad_channels),
+	};
+
+	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
+	if (!switchto_backend() && errno == ENOSYS)
+		return SKIPPED;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: MIT
+/* I/O of tasks: sockets and pipes, deadlines, cancellation, and descriptors that go away. */
+#include "sched.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <switchto/switchto.h>
+
+enum { CONNECTIONS = 50, SIZE = 100 };
+
+static struct sockaddr_in address;
+
+/* --- a server and its clients --- */
+
+static void serve(void *arg)
+{
+	const int fd = (int)(long)arg;
+	char buffer[512];
+	ssize_t n;
+
+	while ((n = switchto_recv(fd, buffer, sizeof(buffer), 0, NULL)) > 0)
+		CHECK_EQ(&verdict, switchto_send(fd, buffer, (size_t)n, 0, NULL), n);
+	CHECK_EQ(&verdict, n, 0);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+static void accept_all(void *arg)
+{
+	const int listener = (int)(long)arg;
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		int fd = switchto_accept(listener, NULL, NULL, 0, NULL);
+
+		CHECK(&verdict, fd >= 0);
+		spawn(NULL, serve, (void *)(long)fd);
+	}
+	CHECK_EQ(&verdict, switchto_close(listener), 0);
+}
+
+static void be_client(void *arg)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	char sent[SIZE], got[SIZE];
+
+	memset(sent, 'a' + (int)(long)arg % 26, sizeof(sent));
+	CHECK_EQ(&verdict, switchto_connect(fd, (struct sockaddr *)&address, sizeof(address), NULL),
+		 0);
+	for (int i = 0; i < LOOPS(50); i++) {
+		ssize_t n, length = 0;
+
+		CHECK_EQ(&verdict, switchto_write(fd, sent, SIZE, NULL), SIZE);
+		while (length < SIZE &&
+		       (n = switchto_read(fd, got + length, (size_t)(SIZE - length), NULL)) > 0)
+			length += n;
+		CHECK_EQ(&verdict, length, SIZE);
+		CHECK(&verdict, memcmp(sent, got, SIZE) == 0);
+	}
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+static int new_listener(void)
+{
+	socklen_t length = sizeof(address);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	address = (struct sockaddr_in){ .sin_family = AF_INET };
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+	assert_int_equal(listen(fd, CONNECTIONS), 0);
+	return fd;
+}
+
+static void server_and_clients(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, accept_all, (void *)(long)new_listener());
+	for (long i = 0; i < CONNECTIONS; i++)
+		spawn(sched, be_client, (void *)i);
+	run_tasks(sched);
+}
+
+static void connect_to_nobody(void *arg)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	(void)arg;
+	CHECK_ERR(&verdict,
+		  switchto_connect(fd, (struct sockaddr *)&address, sizeof(address), NULL),
+		  ECONNREFUSED);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+static void refused(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	close(new_listener());
+	spawn(sched, connect_to_nobody, NULL);
+	run_tasks(sched);
+}
+
+/* --- a full pipe --- */
+
+enum { BYTES = 300000 };
+
+static int ends[2];
+static atomic_bool last_step;
+
+static void write_much(void *arg)
+{
+	char buffer[7777];
+	ssize_t n;
+
+	(void)arg;
+	for (int written = 0; written < BYTES; written += (int)n) {
+		int length = BYTES - written < (int)sizeof(buffer) ? BYTES - written :
+								     (int)sizeof(buffer);
+
+		for (int i = 0; i < length; i++)
+			buffer[i] = (char)((written + i) % 251);
+		n = switchto_write(ends[1], buffer, (size_t)length, NULL);
+		CHECK(&verdict, n > 0);
+		if (n <= 0)
+			break;
+	}
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void read_much(void *arg)
+{
+	char buffer[3333];
+	int length = 0;
+	ssize_t n;
+
+	(void)arg;
+	while ((n = switchto_read(ends[0], buffer, sizeof(buffer), NULL)) > 0)
+		for (int i = 0; i < n; i++, length++)
+			CHECK_EQ(&verdict, buffer[i], (char)(length % 251));
+	CHECK_EQ(&verdict, n, 0);
+	CHECK_EQ(&verdict, length, BYTES);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+}
+
+static void full_pipe(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	assert_int_equal(pipe(ends), 0);
+	spawn(sched, write_much, NULL);
+	spawn(sched, read_much, NULL);
+	run_tasks(sched);
+}
+
+static void write_to_nobody(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_ERR(&verdict, switchto_write(ends[1], "", 1, NULL), EPIPE);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void broken_pipe(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	signal(SIGPIPE, SIG_IGN);
+	assert_int_equal(pipe(ends), 0);
+	spawn(sched, write_to_nobody, NULL);
+	run_tasks(sched);
+}
+
+/* --- waits that end without data --- */
+
+static void read_in_vain(void *arg)
+{
+	struct timespec soon = in(3000000), now = in(0);
+	const struct timespec bad = { -1, 0 };
+	char byte;
+
+	(void)arg;
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &soon), ETIMEDOUT);
+	CHECK(&verdict, in(0).tv_sec > soon.tv_sec ||
+				(in(0).tv_sec == soon.tv_sec && in(0).tv_nsec >= soon.tv_nsec));
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &now), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &bad), EINVAL);
+	/* And with data, the descriptor still works. */
+	CHECK_EQ(&verdict, switchto_write(ends[1], "x", 1, NULL), 1);
+	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, &now), 1);
+	atomic_store(&last_step, true);
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, NULL), ECANCELED);
+}
+
+static void cancel_it(void *task)
+{
+	while (!atomic_load(&last_step))
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	CHECK_EQ(&verdict, switchto_cancel(task), 0);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void in_vain(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	assert_int_equal(pipe(ends), 0);
+	atomic_store(&last_step, false);
+	spawn(sched, cancel_it, spawn_handle(sched, read_in_vain, NULL));
+	run_tasks(sched);
+}
+
+static void read_until_closed(void *arg)
+{
+	char byte;
+
+	(void)arg;
+	/* EBUSY: the other one waits just now. */
+	while (switchto_read(ends[0], &byte, 1, NULL) == -1 && errno == EBUSY)
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	CHECK_EQ(&verdict, errno, EBADF);
+}
+
+static void close_it(void *task)
+{
+	struct timespec soon = in(1000000);
+	char byte;
+
+	/* Until the other one waits. */
+	while (switchto_read(ends[0], &byte, 1, &soon) == -1 && errno == ETIMEDOUT)
+		soon = in(1000000);
+	CHECK_EQ(&verdict, errno, EBUSY);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+	CHECK_ERR(&verdict, switchto_close(ends[1]), EBADF);
+	CHECK_ERR(&verdict, switchto_read(-1, &byte, 1, NULL), EBADF);
+	CHECK_ERR(&verdict, switchto_read(1 << 30, &byte, 1, NULL), EBADF);
+}
+
+static void closed_during_a_read(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	assert_int_equal(pipe(ends), 0);
+	spawn(sched, close_it, spawn_handle(sched, read_until_closed, NULL));
+	run_tasks(sched);
+}
+
+/* --- the same number, another descriptor --- */
+
+static void reuse(void *arg)
+{
+	char byte = 0;
+
+	(void)arg;
+	for (int i = 0; i < LOOPS(500); i++) {
+		int pair[2];
+
+		CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+		CHECK_EQ(&verdict, switchto_write(pair[0], "y", 1, NULL), 1);
+		CHECK_EQ(&verdict, switchto_read(pair[1], &byte, 1, NULL), 1);
+		CHECK_EQ(&verdict, byte, 'y');
+		CHECK_EQ(&verdict, switchto_close(pair[0]), 0);
+		CHECK_EQ(&verdict, switchto_read(pair[1], &byte, 1, NULL), 0);
+		CHECK_EQ(&verdict, switchto_close(pair[1]), 0);
+	}
+}
+
+static void numbers_are_used_again(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	for (int i = 0; i < 8; i++)
+		spawn(sched, reuse, NULL);
+	run_tasks(sched);
+}
+
+/* --- no descriptors left --- */
+
+static void no_descriptors(void **state)
+{
+	struct switchto_sched *sched;
+	struct rlimit old, none;
+	int result, error;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	none = old;
+	none.rlim_cur = 3;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	errno = 0;
+	result = switchto_sched_create(&sched, NULL);
+	error = errno;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	assert_int_equal(result, -1);
+	assert_int_equal(error, EMFILE);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(server_and_clients),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(full_pipe),
+		cmocka_unit_test(broken_pipe),
+		cmocka_unit_test(in_vain),
+		cmocka_unit_test(closed_during_a_read),
+		cmocka_unit_test(numbers_are_used_again),
+		cmocka_unit_test(no_descriptors),
+	};
+
+	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
+	if (!switchto_backend() && errno == ENOSYS)
+		return SKIPPED;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT
+/* What each policy promises: order, shares, deadlines, and who does not starve. */
+#include "sched.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <switchto/switchto.h>
+
+/* All on one slot: the order of two slots is nobody's promise. */
+
+static char order[64];
+static size_t written;
+
+static void write_letter(void *letter)
+{
+	order[written++] = *(char *)letter;
+}
+
+static void spawn_with(struct switchto_sched *sched, void (*fn)(void *), void *arg,
+		       struct switchto_task_attr attr)
+{
+	CHECK_EQ(&verdict, switchto_spawn(sched, fn, arg, &attr, NULL), 0);
+}
+
+/* --- priority --- */
+
+static void highest_priority_first(void **state)
+{
+	static const int priorities[] = { 1, 31, 0, 1, 5, -3, 1000, 31 };
+	static char letters[] = "abcdefgh";
+	struct switchto_sched *sched = new_sched(&switchto_priority);
+
+	(void)state;
+	written = 0;
+	for (int i = 0; i < 8; i++)
+		spawn_with(sched, write_letter, &letters[i],
+			   (struct switchto_task_attr){ .priority = priorities[i] });
+	run_tasks(sched);
+	/* 1000 counts as 31, -3 as 0. */
+	assert_memory_equal(order, "bgheadcf", 8);
+}
+
+/* --- edf --- */
+
+static void deadlines_in_order(void **state)
+{
+	static char letters[28];
+	struct switchto_sched *sched = new_sched(&switchto_edf);
+	static char places[26];
+	unsigned int seed = 1;
+
+	(void)state;
+	written = 0;
+	for (int i = 0; i < 26; i++) {
+		int j;
+
+		do
+			j = rand_r(&seed) % 26;
+		while (places[j]);
+		places[j] = 1;
+		letters[j] = (char)('a' + j);
+		spawn_with(sched, write_letter, &letters[j],
+			   (struct switchto_task_attr){ .deadline = { 100 + j / 2, j % 2 } });
+	}
+	letters[26] = 'Y';
+	letters[27] = 'Z';
+	/* Without a deadline: after all others, in their order. */
+	spawn_with(sched, write_letter, &letters[26], (struct switchto_task_attr){ 0 });
+	spawn_with(sched, write_letter, &letters[27], (struct switchto_task_attr){ 0 });
+	run_tasks(sched);
+	assert_memory_equal(order, "abcdefghijklmnopqrstuvwxyzYZ", 28);
+}
+
+/* --- fair --- */
+
+static long long ran[3];
+static atomic_bool over;
+
+/*
+ * Steps of different lengths: it is time that is shared, not turns. As for the policy, a task's
+ * time begins when the one before it gives way: on a busy machine it gets its CPU later.
+ */
+static long long last_end;
+
+static void spin(void *which)
+{
+	const long me = (long)which;
+
+	while (!atomic_load(&over)) {
+		const long long begin = now_ns();
+		long long end;
+
+		while ((end = now_ns()) < begin + 100000 * (me + 1))
+			;
+		ran[me] += end - last_end;
+		last_end = end;
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	}
+}
+
+static void end_spinning(void *arg)
+{
+	struct timespec then = in(1000000000);
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sleep_until(&then), 0);
+	atomic_store(&over, true);
+}
+
+static void shares_by_weight(void **state)
+{
+	struct switchto_sched *sched = new_sched(&switchto_fair);
+
+	(void)state;
+	memset(ran, 0, sizeof(ran));
+	last_end = now_ns();
+	atomic_store(&over, false);
+	spawn_with(sched, spin, (void *)0, (struct switchto_task_attr){ .weight = 1 });
+	spawn_with(sched, spin, (void *)1, (struct switchto_task_attr){ .weight = 2 });
+	spawn_with(sched, spin, (void *)2, (struct switchto_task_attr){ .weight = 4 });
+	spawn(sched, end_spinning, NULL);
+	run_tasks(sched);
+	assert_in_range(ran[1] * 10 / ran[0], 15, 27);
+	assert_in_range(ran[2] * 10 / ran[0], 30, 54);
+}
+
+/* --- nobody starves --- */
+
+static int turns;
+
+static void wake_each_other(void *other)
+{
+	struct switchto_task **task = other;
+
+	while (!atomic_load(&over)) {
+		switchto_unpark(*task);
+		switchto_park(NULL);
+	}
+	switchto_unpark(*task);
+}
+
+static void count_to_ten(void *arg)
+{
+	(void)arg;
+	for (turns = 0; turns < 10; turns++)
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	atomic_store(&over, true);
+}
+
+/* Two tasks wake each other for ever. A third one has its turns beside them. */
+static void woken_tasks_starve_nobody(void **state)
+{
+	const struct switchto_policy *const policies[] = { &switchto_fifo, &switchto_fair };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct switchto_sched *sched = new_sched(policies[i]);
+		struct switchto_task *pair[2];
+
+		atomic_store(&over, false);
+		turns = 0;
+		pair[0] = spawn_handle(sched, wake_each_other, &pair[1]);
+		pair[1] = spawn_handle(sched, wake_each_other, &pair[0]);
+		spawn(sched, count_to_ten, NULL);
+		assert_int_equal(switchto_sched_run(sched), 0);
+		CHECK_EQ(&verdict, switchto_join(pair[0]), 0);
+		CHECK_EQ(&verdict, switchto_join(pair[1]), 0);
+		run_tasks(sched);
+		assert_int_equal(turns, 10);
+	}
+}
+
+/* --- a policy of the program's own: last in, first out --- */
+
+static void push(void *queue, struct switchto_entry *entry, enum switchto_reason why)
+{
+	struct switchto_entry **first = queue;
+
+	(void)why;
+	entry->next = *first;
+	*first = entry;
+}
+
+static struct switchto_entry *pop(void *queue)
+{
+	struct switchto_entry **first = queue, *entry = *first;
+
+	if (entry)
+		*first = entry->next;
+	return entry;
+}
+
+static void own_policy(void **state)
+{
+	static const struct switchto_policy lifo = { "lifo", sizeof(void *), push, pop, NULL };
+	static char letters[] = "abc";
+	struct switchto_sched *sched = new_sched(&lifo);
+
+	(void)state;
+	written = 0;
+	for (char *c = letters; *c; c++)
+		spawn(sched, write_letter, c);
+	run_tasks(sched);
+	/* All three came by the inbox, in their order, before the first was picked. */
+	assert_memory_equal(order, "cba", 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(highest_priority_first),
+		cmocka_unit_test(deadlines_in_order),
+		cmocka_unit_test(shares_by_weight),
+		cmocka_unit_test(woken_tasks_starve_nobody),
+		cmocka_unit_test(own_policy),
+	};
+
+	if (!switchto_backend() && errno == ENOSYS)
+		return SKIPPED;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

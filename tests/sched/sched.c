@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#include "sched.h"
+
+unsigned int slots = 1;
+struct verdict verdict;
+
+struct switchto_sched *new_sched(const struct switchto_policy *policy)
+{
+	const struct switchto_sched_options options = {
+		.size = sizeof(options),
+		.slots = slots,
+		.policy = policy,
+	};
+	struct switchto_sched *sched;
+
+	verdict = (struct verdict){ 0 };
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	return sched;
+}
+
+struct switchto_task *spawn_handle(struct switchto_sched *sched, void (*fn)(void *), void *arg)
+{
+	struct switchto_task *task = NULL;
+
+	CHECK_EQ(&verdict, switchto_spawn(sched, fn, arg, NULL, &task), 0);
+	return task;
+}
+
+void spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg)
+{
+	CHECK_EQ(&verdict, switchto_spawn(sched, fn, arg, NULL, NULL), 0);
+}
+
+void run_tasks(struct switchto_sched *sched)
+{
+	assert_int_equal(switchto_sched_run(sched), 0);
+	assert_int_equal(switchto_sched_destroy(sched), 0);
+	verdict_assert(&verdict);
+}
+
+struct timespec in(long long ns)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	ns += time.tv_nsec;
+	time.tv_sec += ns / NSEC_PER_SEC;
+	time.tv_nsec = ns % NSEC_PER_SEC;
+	return time;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* What the tests of the scheduling layer share. */
+#ifndef TEST_SCHED_H
+#define TEST_SCHED_H
+
+#include "support.h"
+
+#include <switchto/sched.h>
+
+/* How many slots the scheduler of each test has: the program's argument. */
+extern unsigned int slots;
+
+/* What a task checks goes here; run_tasks() asserts it. */
+extern struct verdict verdict;
+
+/* A scheduler with @slots slots and @policy, or NULL for the default. */
+struct switchto_sched *new_sched(const struct switchto_policy *policy);
+
+/* A task of @sched without a handle. In a task, @sched may be NULL. */
+void spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg);
+struct switchto_task *spawn_handle(struct switchto_sched *sched, void (*fn)(void *), void *arg);
+
+/* Runs all tasks, destroys @sched, and asserts the verdict. */
+void run_tasks(struct switchto_sched *sched);
+
+/* A time on CLOCK_MONOTONIC, @ns from now. */
+struct timespec in(long long ns);
+
+#endif /* TEST_SCHED_H */

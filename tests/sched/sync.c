@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT
+/* Mutexes, condition variables, semaphores and groups, of tasks and of other threads. */
+#include "sched.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include <switchto/switchto.h>
+
+enum { TASKS = 20, ROUNDS = 200, THREADS = 3 };
+
+static struct switchto_mutex mutex;
+static struct switchto_cond cond;
+static struct switchto_sem sem;
+static struct switchto_group group;
+
+static long counter, holders;
+static atomic_bool ready;
+
+static void reset(void)
+{
+	mutex = (struct switchto_mutex){ 0 };
+	cond = (struct switchto_cond){ 0 };
+	sem = (struct switchto_sem){ 0 };
+	group = (struct switchto_group){ 0 };
+	counter = holders = 0;
+	atomic_store(&ready, false);
+}
+
+/* --- mutexes --- */
+
+static void count_under_lock(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < LOOPS(ROUNDS); i++) {
+		CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+		CHECK_EQ(&verdict, holders++, 0);
+		/* With the mutex: so that others wait for it. */
+		if (switchto_task_self() && i % 2)
+			CHECK_EQ(&verdict, switchto_yield(), 0);
+		counter++;
+		CHECK_EQ(&verdict, --holders, 0);
+		CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+	}
+}
+
+static void *count_as_a_thread(void *arg)
+{
+	count_under_lock(arg);
+	return NULL;
+}
+
+static void one_holder_at_a_time(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	pthread_t threads[THREADS];
+
+	(void)state;
+	reset();
+	for (int i = 0; i < TASKS; i++)
+		spawn(sched, count_under_lock, NULL);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, count_as_a_thread, NULL), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	run_tasks(sched);
+	assert_int_equal(counter, (TASKS + THREADS) * LOOPS(ROUNDS));
+}
+
+static char order[TASKS];
+
+static void lock_and_write(void *letter)
+{
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	order[counter++] = *(char *)letter;
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+}
+
+static void hold_it(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+	/* It went to the oldest one: the caller, who comes later, does not get it. */
+	CHECK_ERR(&verdict, switchto_mutex_trylock(&mutex), EBUSY);
+}
+
+static void oldest_first(void **state)
+{
+	static char letters[] = "abcdef";
+	struct switchto_sched *sched;
+
+	(void)state;
+	if (slots != 1)
+		skip();
+	sched = new_sched(NULL);
+	reset();
+	spawn(sched, hold_it, NULL);
+	for (char *c = letters; *c; c++)
+		spawn(sched, lock_and_write, c);
+	run_tasks(sched);
+	assert_memory_equal(order, "abcdef", 6);
+}
+
+static void misuse(void *arg)
+{
+	(void)arg;
+	CHECK_ERR(&verdict, switchto_mutex_unlock(&mutex), EPERM);
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	CHECK_ERR(&verdict, switchto_mutex_lock(&mutex), EDEADLK);
+	CHECK_ERR(&verdict, switchto_mutex_trylock(&mutex), EBUSY);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+	CHECK_ERR(&verdict, switchto_cond_wait(&cond, &mutex, NULL), EPERM);
+	CHECK_ERR(&verdict, switchto_group_done(&group), EINVAL);
+}
+
+static void misused(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	reset();
+	spawn(sched, misuse, NULL);
+	run_tasks(sched);
+	misuse(NULL);
+	verdict_assert(&verdict);
+}
+
+/* --- condition variables --- */
+
+static void wait_for_turn(void *turn)
+{
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	while (counter != (long)turn)
+		CHECK_EQ(&verdict, switchto_cond_wait(&cond, &mutex, NULL), 0);
+	counter++;
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+	switchto_cond_broadcast(&cond);
+}
+
+static void *wait_as_a_thread(void *turn)
+{
+	wait_for_turn(turn);
+	return NULL;
+}
+
+static void turns_by_condition(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	pthread_t threads[THREADS];
+
+	(void)state;
+	reset();
+	for (long i = TASKS - 1; i >= 0; i--)
+		spawn(sched, wait_for_turn, (void *)i);
+	for (long i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, wait_as_a_thread,
+						(void *)(TASKS + i)),
+				 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	run_tasks(sched);
+	assert_int_equal(counter, TASKS + THREADS);
+}
+
+static void waits_time_out(void *arg)
+{
+	struct timespec soon = in(5000000);
+	const struct timespec bad = { 0, -1 };
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	CHECK_ERR(&verdict, switchto_cond_wait(&cond, &mutex, &soon), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_cond_wait(&cond, &mutex, &bad), EINVAL);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+	CHECK_ERR(&verdict, switchto_sem_wait(&sem, &soon), ETIMEDOUT);
+	switchto_group_add(&group, 1);
+	CHECK_ERR(&verdict, switchto_group_wait(&group, &soon), ETIMEDOUT);
+	CHECK_EQ(&verdict, switchto_group_done(&group), 0);
+	CHECK_EQ(&verdict, switchto_group_wait(&group, NULL), 0);
+	/* Nobody is left in a queue. */
+	switchto_sem_post(&sem);
+	CHECK_EQ(&verdict, switchto_sem_wait(&sem, &soon), 0);
+}
+
+static void deadlines(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	reset();
+	spawn(sched, waits_time_out, NULL);
+	run_tasks(sched);
+	waits_time_out(NULL);
+	verdict_assert(&verdict);
+}
+
+static void wait_for_ever(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	counter++;
+	CHECK_ERR(&verdict, switchto_cond_wait(&cond, &mutex, NULL), ECANCELED);
+	/* With the mutex. */
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+	CHECK_ERR(&verdict, switchto_sem_wait(&sem, NULL), ECANCELED);
+}
+
+static void cancel_it(void *task)
+{
+	long waiting;
+
+	/* Who has counted and given the mutex back waits. */
+	do {
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+		CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+		waiting = counter;
+		CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+	} while (waiting < 5);
+	CHECK_EQ(&verdict, switchto_cancel(task), 0);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+}
+
+static void cancelled(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	reset();
+	for (int i = 0; i < 5; i++)
+		spawn(sched, cancel_it, spawn_handle(sched, wait_for_ever, NULL));
+	run_tasks(sched);
+}
+
+/* --- semaphores: deadlines and posts at the same moment, and nothing is lost --- */
+
+static void take_one(void *arg)
+{
+	int failed = 0;
+
+	(void)arg;
+	for (;;) {
+		struct timespec soon = in(failed * 20000 % 300000);
+
+		if (switchto_sem_wait(&sem, &soon) == 0)
+			break;
+		CHECK_EQ(&verdict, errno, ETIMEDOUT);
+		failed++;
+	}
+	CHECK_EQ(&verdict, switchto_group_done(&group), 0);
+}
+
+static void post_all(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < TASKS; i++) {
+		struct timespec soon = in(100000);
+
+		switchto_sem_post(&sem);
+		switchto_sleep_until(&soon);
+	}
+	CHECK_EQ(&verdict, switchto_group_wait(&group, NULL), 0);
+	CHECK_EQ(&verdict, sem.count, 0);
+}
+
+static void posts_and_deadlines(void **state)
+{
+	(void)state;
+	for (int round = 0; round < LOOPS(20); round++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		reset();
+		switchto_group_add(&group, TASKS);
+		for (int i = 0; i < TASKS; i++)
+			spawn(sched, take_one, NULL);
+		spawn(sched, post_all, NULL);
+		run_tasks(sched);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_holder_at_a_time),
+		cmocka_unit_test(oldest_first),
+		cmocka_unit_test(misused),
+		cmocka_unit_test(turns_by_condition),
+		cmocka_unit_test(deadlines),
+		cmocka_unit_test(cancelled),
+		cmocka_unit_test(posts_and_deadlines),
+	};
+
+	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
+	if (!switchto_backend() && errno == ENOSYS)
+		return SKIPPED;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

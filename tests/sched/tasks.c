@@ -1,0 +1,535 @@
+// SPDX-License-Identifier: MIT
+/* Tasks: spawn, join, yield, park, sleep, cancel, blocking regions, and the end. */
+#include "sched.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <switchto/switchto.h>
+
+enum { TURNS = 1000 };
+
+static atomic_int ended;
+
+static void end(void *arg)
+{
+	(void)arg;
+	atomic_fetch_add(&ended, 1);
+}
+
+/* --- order --- */
+
+static char order[16];
+static size_t written;
+
+static void write_twice(void *letter)
+{
+	order[written++] = *(char *)letter;
+	CHECK_EQ(&verdict, switchto_yield(), 0);
+	order[written++] = *(char *)letter;
+}
+
+static void fifo_order(void **state)
+{
+	static char letters[] = "abcd";
+	struct switchto_sched *sched;
+
+	(void)state;
+	if (slots != 1)
+		skip();
+	sched = new_sched(&switchto_fifo);
+	written = 0;
+	for (char *c = letters; *c; c++)
+		spawn(sched, write_twice, c);
+	run_tasks(sched);
+	assert_memory_equal(order, "abcdabcd", 8);
+}
+
+/* --- spawn and join --- */
+
+static void spawn_and_join(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < LOOPS(TURNS); i++) {
+		struct switchto_task *task = spawn_handle(NULL, end, NULL);
+
+		CHECK_EQ(&verdict, switchto_join(task), 0);
+		CHECK_EQ(&verdict, atomic_load(&ended) > i, 1);
+	}
+}
+
+static void joined_task_has_ended(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	atomic_store(&ended, 0);
+	spawn(sched, spawn_and_join, NULL);
+	run_tasks(sched);
+	assert_int_equal(atomic_load(&ended), LOOPS(TURNS));
+}
+
+static void *run_sched(void *sched)
+{
+	CHECK_EQ(&verdict, switchto_sched_run(sched), 0);
+	return NULL;
+}
+
+static void another_thread_joins(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	struct switchto_task *task = spawn_handle(sched, end, NULL);
+	pthread_t thread;
+
+	(void)state;
+	atomic_store(&ended, 0);
+	assert_int_equal(pthread_create(&thread, NULL, run_sched, sched), 0);
+	assert_int_equal(switchto_join(task), 0);
+	assert_int_equal(atomic_load(&ended), 1);
+	pthread_join(thread, NULL);
+	run_tasks(sched);
+}
+
+static void join_itself(void *arg)
+{
+	(void)arg;
+	CHECK_ERR(&verdict, switchto_join(switchto_task_self()), EDEADLK);
+}
+
+static void join_other(void *task)
+{
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+}
+
+static void join_second(void *task)
+{
+	CHECK_ERR(&verdict, switchto_join(task), EINVAL);
+	CHECK_ERR(&verdict, switchto_detach(task), EINVAL);
+	CHECK_EQ(&verdict, switchto_unpark(task), 0);
+}
+
+static void park_once(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+}
+
+static void join_twice(void **state)
+{
+	struct switchto_sched *sched;
+	struct switchto_task *task;
+
+	(void)state;
+	if (slots != 1)
+		skip();
+	sched = new_sched(NULL);
+	task = spawn_handle(sched, park_once, NULL);
+	spawn(sched, join_itself, NULL);
+	spawn(sched, join_other, task);
+	spawn(sched, join_second, task);
+	run_tasks(sched);
+}
+
+static void ended_task(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	struct switchto_task *task = spawn_handle(sched, end, NULL);
+
+	(void)state;
+	assert_int_equal(switchto_sched_run(sched), 0);
+	CHECK_ERR(&verdict, switchto_unpark(task), ESRCH);
+	CHECK_ERR(&verdict, switchto_cancel(task), ESRCH);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+	run_tasks(sched);
+}
+
+/* --- park and unpark --- */
+
+static void park_often(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < LOOPS(TURNS); i++)
+		CHECK_EQ(&verdict, switchto_park(NULL), 0);
+	atomic_store(&ended, 1);
+}
+
+static void unpark_until_ended(void *task)
+{
+	while (!atomic_load(&ended)) {
+		switchto_unpark(task);
+		switchto_yield();
+	}
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+}
+
+static void unpark_by_a_task(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	atomic_store(&ended, 0);
+	spawn(sched, unpark_until_ended, spawn_handle(sched, park_often, NULL));
+	run_tasks(sched);
+}
+
+static void unpark_by_a_thread(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	struct switchto_task *task = spawn_handle(sched, park_often, NULL);
+	pthread_t thread;
+
+	(void)state;
+	atomic_store(&ended, 0);
+	assert_int_equal(pthread_create(&thread, NULL, run_sched, sched), 0);
+	while (!atomic_load(&ended))
+		switchto_unpark(task);
+	assert_int_equal(switchto_join(task), 0);
+	pthread_join(thread, NULL);
+	run_tasks(sched);
+}
+
+static void unpark_comes_first(void *arg)
+{
+	struct timespec now = in(0);
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_unpark(switchto_task_self()), 0);
+	CHECK_EQ(&verdict, switchto_unpark(switchto_task_self()), 0);
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+	CHECK_ERR(&verdict, switchto_park(&now), ETIMEDOUT);
+}
+
+/* A sleep is not ended by an unpark, and does not take it away. */
+static void unpark_during_a_sleep(void *arg)
+{
+	struct timespec soon = in(20000000);
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	CHECK(&verdict, in(0).tv_sec > soon.tv_sec ||
+				(in(0).tv_sec == soon.tv_sec && in(0).tv_nsec >= soon.tv_nsec));
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+}
+
+static void unpark_at_once(void *task)
+{
+	CHECK_EQ(&verdict, switchto_unpark(task), 0);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+}
+
+static void unpark_stays_pending(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, unpark_comes_first, NULL);
+	spawn(sched, unpark_at_once, spawn_handle(sched, unpark_during_a_sleep, NULL));
+	run_tasks(sched);
+}
+
+/* --- time --- */
+
+static void sleep_in_order(void *ms)
+{
+	struct timespec then = in((long)ms * 1000000);
+	struct timespec now;
+
+	CHECK_EQ(&verdict, switchto_sleep_until(&then), 0);
+	now = in(0);
+	CHECK(&verdict, now.tv_sec > then.tv_sec ||
+				(now.tv_sec == then.tv_sec && now.tv_nsec >= then.tv_nsec));
+	CHECK_ERR(&verdict, switchto_park(&then), ETIMEDOUT);
+}
+
+static void never_early(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	for (long i = 0; i < 50; i++)
+		spawn(sched, sleep_in_order, (void *)(i * 37 % 50));
+	run_tasks(sched);
+}
+
+static void bad_times(void *arg)
+{
+	const struct timespec bad[] = { { 0, -1 }, { 0, 1000000000 }, { -1, 0 } };
+
+	(void)arg;
+	for (int i = 0; i < 3; i++) {
+		CHECK_ERR(&verdict, switchto_park(&bad[i]), EINVAL);
+		CHECK_ERR(&verdict, switchto_sleep_until(&bad[i]), EINVAL);
+	}
+	CHECK_ERR(&verdict, switchto_sleep_until(NULL), EINVAL);
+}
+
+static void bad_time(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, bad_times, NULL);
+	run_tasks(sched);
+}
+
+/* --- cancellation and the end --- */
+
+static void wait_for_ever(void *how)
+{
+	const struct timespec late = in(3600000000000LL);
+
+	switch ((long)how) {
+	case 0:
+		CHECK_ERR(&verdict, switchto_park(NULL), ECANCELED);
+		break;
+	case 1:
+		CHECK_ERR(&verdict, switchto_park(&late), ECANCELED);
+		break;
+	case 2:
+		CHECK_ERR(&verdict, switchto_sleep_until(&late), ECANCELED);
+		break;
+	}
+	/* And from now on at once. */
+	CHECK_ERR(&verdict, switchto_park(NULL), ECANCELED);
+	CHECK_ERR(&verdict, switchto_yield(), ECANCELED);
+}
+
+static void cancel_soon(void *task)
+{
+	switchto_yield();
+	CHECK_EQ(&verdict, switchto_cancel(task), 0);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+}
+
+static void cancelled_waits_end(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	for (long how = 0; how < 3; how++)
+		spawn(sched, cancel_soon, spawn_handle(sched, wait_for_ever, (void *)how));
+	run_tasks(sched);
+}
+
+static void stop_all(void *sched)
+{
+	switchto_yield();
+	CHECK_ERR(&verdict, switchto_sched_stop(sched, 64), EINVAL);
+	CHECK_EQ(&verdict, switchto_sched_stop(sched, SWITCHTO_STOP_CANCEL), 0);
+	CHECK_ERR(&verdict, switchto_spawn(NULL, end, NULL, NULL, NULL), ECANCELED);
+}
+
+static void stop_cancels(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	for (long how = 0; how < 3; how++)
+		spawn(sched, wait_for_ever, (void *)how);
+	spawn(sched, stop_all, sched);
+	run_tasks(sched);
+}
+
+/* --- blocking regions --- */
+
+static atomic_int turns;
+
+/* Not at scheduling points: until the other task has had three more turns, or for 20 s. */
+static void block_meanwhile(void)
+{
+	const int before = atomic_load(&turns);
+
+	for (int ms = 0; atomic_load(&turns) < before + 3 && ms < 20000; ms++)
+		usleep(1000);
+	CHECK(&verdict, atomic_load(&turns) >= before + 3);
+}
+
+static void block_in_regions(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < 10; i++) {
+		CHECK_EQ(&verdict, switchto_block_begin(), 0);
+		block_meanwhile();
+		CHECK_EQ(&verdict, switchto_block_end(), 0);
+	}
+	atomic_store(&ended, 1);
+}
+
+static void block_unannounced(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < 10; i++) {
+		block_meanwhile();
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	}
+	atomic_store(&ended, 1);
+}
+
+static void count_turns(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&ended)) {
+		struct timespec soon = in(10000);
+
+		atomic_fetch_add(&turns, 1);
+		CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	}
+}
+
+/* One slot: the other task has a turn only if the blocked one has lost the slot. */
+static void others_go_on_beside(void (*block)(void *))
+{
+	struct switchto_sched *sched;
+
+	if (slots != 1)
+		skip();
+	sched = new_sched(NULL);
+	atomic_store(&ended, 0);
+	spawn(sched, block, NULL);
+	spawn(sched, count_turns, NULL);
+	run_tasks(sched);
+}
+
+static void others_go_on_beside_a_region(void **state)
+{
+	(void)state;
+	others_go_on_beside(block_in_regions);
+}
+
+static void others_go_on_unannounced(void **state)
+{
+	(void)state;
+	others_go_on_beside(block_unannounced);
+}
+
+static void regions_do_not_nest(void *arg)
+{
+	(void)arg;
+	CHECK_ERR(&verdict, switchto_block_end(), EINVAL);
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	CHECK_ERR(&verdict, switchto_block_begin(), EINVAL);
+	CHECK_EQ(&verdict, switchto_block_end(), 0);
+	/* And a task may end in one. */
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+}
+
+static void bad_regions(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, regions_do_not_nest, NULL);
+	run_tasks(sched);
+}
+
+/* --- bad calls --- */
+
+static void calls_fail_outside(struct verdict *v)
+{
+	struct timespec now = in(0);
+
+	CHECK_ERR(v, switchto_yield(), EPERM);
+	CHECK_ERR(v, switchto_park(NULL), EPERM);
+	CHECK_ERR(v, switchto_sleep_until(&now), EPERM);
+	CHECK_ERR(v, switchto_block_begin(), EPERM);
+	CHECK_ERR(v, switchto_block_end(), EPERM);
+	CHECK_ERR(v, switchto_spawn(NULL, end, NULL, NULL, NULL), EPERM);
+	CHECK_ERR(v, switchto_read(0, NULL, 0, NULL), EPERM);
+	CHECK_ERR(v, switchto_close(0), EPERM);
+	CHECK(v, switchto_task_self() == NULL);
+}
+
+static void outside_a_task(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	calls_fail_outside(&v);
+	verdict_assert(&v);
+}
+
+static void fork_in_a_task(void *arg)
+{
+	pid_t child = fork();
+	int status;
+
+	(void)arg;
+	if (child == 0) {
+		struct verdict v = { 0 };
+
+		calls_fail_outside(&v);
+		_exit(verdict_status(&v));
+	}
+	CHECK_EQ(&verdict, waitpid(child, &status, 0), child);
+	CHECK_EQ(&verdict, status, 0);
+}
+
+static void child_of_a_fork_is_no_task(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, fork_in_a_task, NULL);
+	run_tasks(sched);
+}
+
+static void bad_options(void **state)
+{
+	struct switchto_sched_options options = { .size = sizeof(options), .slots = 100000 };
+	struct switchto_sched *sched;
+	struct verdict v = { 0 };
+
+	(void)state;
+	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	options = (struct switchto_sched_options){ .size = 10000 };
+	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	verdict_assert(&v);
+}
+
+static void run_twice(void *sched)
+{
+	CHECK_ERR(&verdict, switchto_sched_run(sched), EPERM);
+	CHECK_ERR(&verdict, switchto_sched_destroy(sched), EBUSY);
+}
+
+static void run_within(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, run_twice, sched);
+	run_tasks(sched);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(fifo_order),
+		cmocka_unit_test(joined_task_has_ended),
+		cmocka_unit_test(another_thread_joins),
+		cmocka_unit_test(join_twice),
+		cmocka_unit_test(ended_task),
+		cmocka_unit_test(unpark_by_a_task),
+		cmocka_unit_test(unpark_by_a_thread),
+		cmocka_unit_test(unpark_stays_pending),
+		cmocka_unit_test(never_early),
+		cmocka_unit_test(bad_time),
+		cmocka_unit_test(cancelled_waits_end),
+		cmocka_unit_test(stop_cancels),
+		cmocka_unit_test(others_go_on_beside_a_region),
+		cmocka_unit_test(others_go_on_unannounced),
+		cmocka_unit_test(bad_regions),
+		cmocka_unit_test(outside_a_task),
+		cmocka_unit_test(child_of_a_fork_is_no_task),
+		cmocka_unit_test(bad_options),
+		cmocka_unit_test(run_within),
+	};
+
+	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
+	if (!switchto_backend() && errno == ENOSYS)
+		return SKIPPED;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
