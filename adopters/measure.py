@@ -1,0 +1,75 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""Time the benchmarks of an adopter, in the VM. vm/adopt calls this.
+
+All columns of a benchmark run in turn, @rounds times: so slow drift changes all alike.
+With --warm-up each runs once before, so that the files that it reads are in memory.
+Writes a line of JSON per run: benchmark, column, seconds, CPU seconds, and a digest of what
+the program printed, without the lines that match --ignore.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import resource
+import shlex
+import string
+import subprocess
+import sys
+import time
+
+
+def cpu_seconds():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def run(folder, environment, command, ignore):
+    """-> (seconds, CPU seconds, digest)"""
+    environment = os.environ | environment
+    program, *arguments = shlex.split(string.Template(command).safe_substitute(environment))
+    before, start = cpu_seconds(), time.monotonic()
+    done = subprocess.run([os.path.join(folder, program), *arguments], check=False, cwd=folder,
+                          env=environment, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    seconds = time.monotonic() - start
+    lines = [line for line in done.stdout.decode(errors="replace").splitlines()
+             if not (ignore and re.search(ignore, line))]
+    if done.returncode != 0:
+        sys.exit(f"measure.py: {command}: wanted status 0, found {done.returncode}: "
+                 f"{lines[-1] if lines else 'no output'}")
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+    return seconds, cpu_seconds() - before, digest
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--warm-up", action="store_true")
+    parser.add_argument("--ignore", default="")
+    parser.add_argument("--builds", required=True, help="the folder of the variants' builds")
+    parser.add_argument("--column", action="append", required=True,
+                        help="name, variant, environment as NAME=VALUE")
+    parser.add_argument("--benchmark", action="append", required=True, help="name, command")
+    parser.add_argument("--out", required=True)
+    args = parser.parse_args()
+    with open(args.out, "w", encoding="utf-8") as out:
+        for benchmark in args.benchmark:
+            name, command = benchmark.split(maxsplit=1)
+            for number in range(-args.warm_up, args.rounds):
+                for column in args.column:
+                    title, variant, *environment = column.split()
+                    values = run(os.path.join(args.builds, variant),
+                                 dict(e.split("=", 1) for e in environment),
+                                 command, args.ignore)
+                    if number < 0:
+                        continue
+                    keys = ("benchmark", "column", "seconds", "cpu", "digest")
+                    print(json.dumps(dict(zip(keys, (name, title, *values)))), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()

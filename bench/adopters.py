@@ -1,0 +1,219 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""The table, the chart and the JSON of a results folder of vm/adopt.
+
+Status 1 if a program printed something else in one column than in another, or if one of its
+own tests passes unpatched and not with libswitchto.
+"""
+
+import argparse
+import glob
+import json
+import os
+import re
+import statistics
+import sys
+
+# As results name them: the kernel, the column of adopters/NAME/build.sh.
+ORDER = (("stock", "unpatched"), ("stock", "wake-wait"), ("stock", "user-space"),
+         ("patched", "unpatched"), ("patched", "wake-wait"), ("patched", "swap"),
+         ("patched", "user-space"))
+COLUMNS = ("stock unpatched", "stock wake-wait", "patched unpatched", "patched wake-wait",
+           "patched swap", "patched user-space")
+# Of a bar in the chart: its words, its colour.
+BARS = {"unpatched": ("as it is", "#9aa5b1"), "wake-wait": ("wake-wait", "#d1603d"),
+        "swap": ("swap", "#1f6f8b"), "user-space": ("its user-space switch", "#c8d6c0")}
+TEST = re.compile(r" *\d+/\d+ Test +#\d+: (\S+) \.*(.*)|(ok|not ok) (\S+)$")
+
+
+def read_runs(folder):
+    """-> ({(benchmark, unit): {(kernel, column): [value of each round]}}, digests)"""
+    samples, digests = {}, {}
+    for unit in ("time", "insn"):
+        for kernel in ("stock", "patched"):
+            path = os.path.join(folder, f"{unit}-{kernel}.json")
+            if not os.path.exists(path):
+                continue
+            with open(path, encoding="utf-8") as file:
+                for run in map(json.loads, file):
+                    samples.setdefault((run["benchmark"], unit), {}) \
+                           .setdefault((kernel, run["column"]), []) \
+                           .append(run["seconds" if unit == "time" else "cpu"])
+                    digests.setdefault(run["benchmark"], {}).setdefault(run["digest"], set()) \
+                           .add(f"{run['column']} on the {kernel} kernel")
+    return samples, digests
+
+
+def as_row(benchmark, unit, columns):
+    """Medians, and "as it is : swap" of each round: load on the machine changes both alike."""
+    row = {"benchmark": benchmark, "unit": unit}
+    row |= {f"{k} {c}": round(statistics.median(columns[k, c]), 4)
+            for k, c in ORDER if (k, c) in columns}
+    row["rounds"] = max(map(len, columns.values()))
+    row["ratios"] = sorted(round(base / swap, 2) for base, swap in
+                           zip(columns.get(("patched", "unpatched"), ()),
+                               columns.get(("patched", "swap"), ())))
+    return row
+
+
+def read_tests(folder):
+    """-> {(kernel, column): (passed, failed)} with the names of the tests, (kernel, column)s
+    whose tests did not end"""
+    found, cut = {}, []
+    for path in sorted(glob.glob(os.path.join(folder, "tests-*.log"))):
+        kernel, column = re.fullmatch(r"tests-(\w+)-(.+)\.log", os.path.basename(path)).groups()
+        passed, failed = set(), set()
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.readlines()
+        for match in filter(None, map(TEST.match, lines)):
+            good = match[3] == "ok" or match[1] and match[2].strip().startswith("Passed")
+            (passed if good else failed).add(match[1] or match[4])
+        found[kernel, column] = (passed, failed)
+        if "tests ended\n" not in lines:
+            cut.append((kernel, column))
+    return found, cut
+
+
+def faults(digests, tests, cut):
+    for benchmark, by_digest in digests.items():
+        if len(by_digest) > 1:
+            yield (f"{benchmark}: wanted the same output everywhere, found {len(by_digest)}: "
+                   + "; ".join(", ".join(sorted(where)) for where in by_digest.values()))
+    base = tests.get(("stock", "unpatched")) or tests.get(("patched", "unpatched"))
+    for (kernel, column), (passed, failed) in tests.items():
+        where = f"own tests, {column} on the {kernel} kernel"
+        if (kernel, column) in cut:
+            yield f"{where}: wanted them to run to the end, found that they did not"
+        if not passed:
+            yield f"{where}: wanted some to pass, found none"
+        elif base and (lost := base[0] - passed):
+            yield f"{where}: pass unpatched and not here: " + " ".join(sorted(lost))
+        elif base and (other := (base[0] | base[1]) ^ (passed | failed)):
+            yield f"{where}: run unpatched or here, not in both: " + " ".join(sorted(other))
+
+
+def changed_lines(patch):
+    with open(patch, encoding="utf-8") as file:
+        lines = [line for line in file if re.match(r"[-+](?!--|\+\+)", line)]
+    return sum(line[0] == "+" for line in lines), sum(line[0] == "-" for line in lines)
+
+
+def figure(value, unit):
+    if value is None:
+        return ""
+    value = value * 1000 if unit == "insn" else value
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def cells_of(row, columns):
+    return [f"**{figure(row.get(column), row['unit'])}**" if column == "patched swap"
+            else figure(row.get(column), row["unit"]) for column in columns]
+
+
+def ratio(row):
+    ratios = row["ratios"]
+    if not ratios:
+        return ""
+    median = f"{statistics.median(ratios):.1f}"
+    return median if len(ratios) == 1 else f"{median} ({ratios[0]:.1f} to {ratios[-1]:.1f})"
+
+
+def changed(program):
+    return str(program["lines added"] + program["lines removed"])
+
+
+def table(programs):
+    """Lines of Markdown."""
+    lines = ["| program | benchmark | stock kernel: as it is | wake-wait "
+             "| patched kernel: as it is | wake-wait | swap | its user-space switch "
+             "| faster by |",
+             "|---|---|" + "---:|" * 7]
+    for program in programs:
+        for row in program["rows"]:
+            what = "million insn, one CPU" if row["unit"] == "insn" else "s, free"
+            lines.append("| " + " | ".join([
+                program["title"], f"{row['benchmark']}, {what}", *cells_of(row, COLUMNS),
+                ratio(row)]) + " |")
+    return lines
+
+
+def brief(programs):
+    """The time of the first benchmark of each program, on the patched kernel."""
+    lines = ["| program | lines changed | benchmark, s | as it is | wake-wait | swap "
+             "| its user-space switch | faster by |",
+             "|---|---:|---|" + "---:|" * 5]
+    for program in programs:
+        for row in program["rows"][:1]:
+            lines.append("| " + " | ".join([
+                program["title"], changed(program), row["benchmark"],
+                *cells_of(row, COLUMNS[2:]), ratio(row)]) + " |")
+    return lines
+
+
+def checks(programs):
+    """What was changed, and how many of the program's own tests pass."""
+    lines = ["| program | lines added | removed | own tests passed: stock kernel, as it is "
+             "| patched kernel, wake-wait | swap | run |", "|---|---:|---:|---:|---:|---:|---|"]
+    for program in programs:
+        tests = [program["tests"].get(column) for column in
+                 ("stock unpatched", "patched wake-wait", "patched swap")]
+        lines.append("| " + " | ".join([
+            program["title"], str(program["lines added"]), str(program["lines removed"]),
+            *(f"{t[0]} of {sum(t)}" if t else "" for t in tests), program["state"]]) + " |")
+    return lines
+
+
+def chart(data, path):
+    import matplotlib  # pylint: disable=import-outside-toplevel
+    matplotlib.use("Agg")
+    from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
+    rows = [row for row in data["rows"] if row["unit"] == "time"]
+    figure_, axes = pyplot.subplots(len(rows), 1, figsize=(7.5, 0.6 + 1.5 * len(rows)),
+                                    squeeze=False, layout="constrained")
+    for axis, row in zip(axes[:, 0], rows):
+        bars = [(*BARS[c], row[f"patched {c}"]) for c in BARS if f"patched {c}" in row]
+        words, colours, seconds = zip(*bars)
+        drawn = axis.barh(words, seconds, color=colours)
+        axis.bar_label(drawn, [figure(value, "time") for value in seconds], padding=3)
+        axis.invert_yaxis()
+        axis.set_title(f"{data['title']}: {row['benchmark']}", loc="left")
+        axis.set_xlabel("s, patched kernel, free placement" if axis is axes[-1, 0] else "")
+        axis.margins(x=0.1)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure_.savefig(path, dpi=110)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--title", required=True)
+    parser.add_argument("--patch", required=True)
+    parser.add_argument("--state", default="", help="date, machine and kernel, in words")
+    parser.add_argument("folder")
+    args = parser.parse_args()
+    rows, digests = read_runs(args.folder)
+    tests, cut = read_tests(args.folder)
+    added, removed = changed_lines(args.patch)
+    data = {"title": args.title, "state": args.state, "lines added": added, "lines removed": removed,
+            "rows": [as_row(*key, columns) for key, columns in rows.items()],
+            "tests": {f"{k} {c}": [len(tests[k, c][0]), len(tests[k, c][1])]
+                      for k, c in ORDER if (k, c) in tests}}
+    name = os.path.basename(os.path.normpath(args.folder))
+    with open(os.path.join(args.folder, f"{name}.json"), "w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1)
+    print(f"\n{args.title}: {added} lines added, {removed} removed")
+    if rows:
+        print("\n" + "\n".join(table([data])))
+        if any(row["unit"] == "time" for row in data["rows"]):
+            chart(data, os.path.join(args.folder, f"{name}.png"))
+    for (kernel, column), (passed, failed) in tests.items():
+        print(f"own tests, {kernel} kernel, {column}: {len(passed)} passed"
+              + (f", {len(failed)} failed: {' '.join(sorted(failed))}" if failed else ""))
+    found = list(faults(digests, tests, cut))
+    for line in found:
+        print(f"adopters.py: {line}", file=sys.stderr)
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
