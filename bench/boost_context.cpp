@@ -29,7 +29,7 @@ static void boost_context_row(benchmark::State &state)
 
 void add_boost_context_rows(const Plan &plan)
 {
-	/* As the calls in floor.cpp, and so much cheaper than they are. */
+	/* As for the calls in floor.cpp; a fiber is much cheaper still. */
 	plan.add("BM_BoostContext", boost_context_row, 100);
 }
 #else

@@ -9,18 +9,18 @@ import results
 from results import FREE, ONE_CPU, ONE_THREAD
 
 RATIO_FREE = 5.5            # wake + wait : switch, unpinned; the demo of 2020 had 6.6
-GOAL_FREE = 16.2            # what SwitchTo had in 2013; told, not demanded
+GOAL_FREE = 16.2            # what SwitchTo had in 2013; shown only
 SWAP_PART = 0.60            # FUTEX_SWAP, of wake + wait on one CPU
-GOAL_INSN = 1086            # twice what L4Re takes for a switch; told, as compilers differ
+GOAL_INSN = 1086            # twice what L4Re takes for a switch; shown: compilers differ
 SWAP_INSN = 1075            # a hand-off, raw
 SWITCH_INSN = 1105          # and by the library
 DEPTH = 0.05                # nested control groups, to none
 SHARE_POINTS = 3            # a chain's share of the CPU, to that of one thread
 ACCOUNTED_POINTS = 1        # all threads' CPU time, to the time that passed
-LIBRARY_INSN = 60           # what the library may add to it
+LIBRARY_INSN = 60           # the library, above a hand-off
 PARKED = 1.10               # a switch beside the most parked threads, to one beside none
 STOCK_LIBRARY = 1.03        # the library on a stock kernel, to raw wake + wait
-PATCH_COST = 0.002          # the patches, to operations that are not theirs
+PATCH_COST = 0.002          # what the patches add to existing operations
 AGREEMENT = 0.005           # repetitions, and boots, among each other
 
 UNTOUCHED = (("BM_Futex", ONE_CPU), ("BM_SchedYield", ONE_CPU), ("BM_FutexWakeNone", ONE_THREAD),
@@ -83,7 +83,7 @@ class Gates:
                          f"{accounted:.2f} %, wanted 100 within {ACCOUNTED_POINTS}")
 
     def parked(self, growth, key):
-        """Beside the most threads that anybody tried, which are some."""
+        """Beside the largest number of parked threads that was tried."""
         most = max(growth.columns)
         name = f"{title(key)} beside {most:,} parked threads"
         cells = growth.cells(key)
@@ -122,7 +122,7 @@ def at_most(value, bound, what):
 
 
 def goal(boot):
-    """Where it is on the way to the published ratio. Not a gate."""
+    """How near the ratio is to the published one. Not a gate."""
     futex, switch = (boot.cell(key) for key in (("BM_Futex", "", FREE),
                                                 ("BM_SwitchTo", "swap", FREE)))
     if futex and switch and futex.value is not None and switch.value is not None:

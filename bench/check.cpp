@@ -44,7 +44,7 @@ Census take_census(std::initializer_list<pid_t> threads)
 	return census;
 }
 
-/* -1: not known of each of them. */
+/* -1: unknown for one of them. */
 static long migrations_between(const Census &before, const Census &after)
 {
 	long sum = 0;

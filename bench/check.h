@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A row says "one iteration is one switch". The kernel counts switches too:
- * what it counted goes into the results beside the time, and where the two
- * must agree and don't, the row is invalid and says so.
+ * A row says "one iteration is one switch". The kernel counts switches too. Its
+ * count goes into the results beside the time. Where the two must agree and
+ * don't, the row is invalid and says so.
  */
 #ifndef BENCH_CHECK_H
 #define BENCH_CHECK_H
@@ -16,8 +16,8 @@
 #include "placement.h"
 
 /*
- * What the kernel has counted so far. The partner of the row before has been
- * joined, and may add its last steps even so.
+ * What the kernel has counted so far. The previous row's partner has been
+ * joined, but may still add its last steps.
  */
 struct Census {
 	long switches;			  /* the process's, voluntary and involuntary */
@@ -25,8 +25,8 @@ struct Census {
 };
 
 /*
- * Of the row's own @threads, by name: to look for them among all the threads
- * of the process can take longer than the row, when others are parked.
+ * Only of the row's own @threads: a search through all threads of the process
+ * can take longer than the row, when others are parked.
  */
 Census take_census(std::initializer_list<pid_t> threads);
 
@@ -39,7 +39,7 @@ enum class Switches {
 /* Fewer iterations than this are google-benchmark feeling its way. */
 static const long enough = 1000;
 
-/* The result is a row of this text instead of a figure. */
+/* The row shows this text instead of a figure. */
 void skip(benchmark::State &state, const char *reason);
 void invalid(benchmark::State &state, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

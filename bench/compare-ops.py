@@ -1,18 +1,18 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""What the patches add to the futex operations that were there: two outputs of futex-ops."""
+"""Compare two outputs of futex-ops: what the patches add to existing futex operations."""
 
 import argparse
 import re
 import sys
 
-# By so much the operations on two futexes differ from boot to boot of one kernel: the
-# order of their buckets depends on where the mm lies.
+# Operations on two futexes differ so much between boots of one kernel: the order of
+# their buckets depends on where the mm lies.
 TWO_BUCKETS = 4.5
 # A fork and its end also clear and test a pointer more: the changelog of "futex: Let
 # FUTEX_SWAP find its target by TID".
 FORK = 0.01
-# One that sets a timer and sleeps has tens of thousands.
+# A timer and a sleep take tens of thousands of them.
 LONG = 0.0005
 
 
@@ -33,7 +33,7 @@ def figures(path):
 
 
 def allowed(name, before):
-    """How many instructions more are within what differs without the patches, too."""
+    """How many more instructions are normal even without the patches."""
     if name.startswith("(fork"):
         return before * FORK
     if name == "WAKE_OP" or ("REQUEUE" in name and "WAIT" not in name):
@@ -57,8 +57,8 @@ def main():
         print(f"{name:38} {before:9.1f} {patched[name]:9.1f} {more:+7.1f}")
         if more > allowed(name, before):
             dearer.append(f"{name} {more:+.1f}")
-    print("FAIL  operations that were there are dearer: " + ", ".join(dearer) if dearer else
-          "PASS  the operations that were there are none of them dearer")
+    print("FAIL  existing operations cost more: " + ", ".join(dearer) if dearer else
+          "PASS  no existing operation costs more")
     return bool(dearer)
 
 

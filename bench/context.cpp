@@ -174,6 +174,7 @@ static string cgroup_depth()
 
 const char *add_context(const char *backend, long parked)
 {
+	const string cpu = "/sys/devices/system/cpu/";
 	const char *unit = getenv("SWITCHTO_UNIT");
 	utsname kernel;
 
@@ -200,6 +201,9 @@ const char *add_context(const char *backend, long parked)
 		or_unknown(first_line(
 			"/sys/devices/system/clocksource/clocksource0/current_clocksource")));
 	benchmark::AddCustomContext("cgroup_depth", cgroup_depth());
+	benchmark::AddCustomContext("governor",
+				    or_unknown(first_line(cpu + "cpu0/cpufreq/scaling_governor")));
+	benchmark::AddCustomContext("smt", or_unknown(first_line(cpu + "smt/control")));
 	benchmark::AddCustomContext("parked_threads", std::to_string(parked));
 	return nullptr;
 }

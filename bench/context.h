@@ -6,7 +6,7 @@
  * Adds to the results what a reader must know to compare them with others:
  * the kernel, the machine, and which instrument made the figures.
  *
- * Three of these a guest can't know about itself, and whoever starts it says:
+ * A guest can't know three of these about itself. Whoever starts it sets:
  * SWITCHTO_ACCEL, the accelerator; SWITCHTO_HOST_CPU, the host's processor;
  * SWITCHTO_UNIT=insn, that a nanosecond on this clock is an instruction.
  *

@@ -15,12 +15,12 @@
 
 #include "die.h"
 
-/* What the bodies need, on top of what the C library and a signal's frame do. */
+/* Stack for the bodies, on top of what the C library and a signal frame need. */
 static const size_t stack_to_work_in = 16 * 1024;
 
 /*
- * How many threads may be on their way to their wait at a time. The scheduler
- * would do with all of them on its run queue, in a time that grows with them.
+ * How many threads may be on their way to their wait at a time. With all of them
+ * on its run queue, the scheduler would slow down with their number.
  */
 static const long batch = 1000;
 
@@ -33,7 +33,7 @@ static std::string first_word(const std::string &path)
 	return word.empty() ? "unknown" : word;
 }
 
-/* The lowest pids.max of this process's control group and of those around it. */
+/* The lowest pids.max of this process's control group and of its ancestors. */
 static std::string cgroup_pids_max()
 {
 	std::ifstream file("/proc/self/cgroup");
@@ -93,7 +93,7 @@ Crowd::Crowd(long size, Body body)
 	members_.reserve(size);
 	make(size);
 	wait_for_arrivals();
-	/* Who has arrived is one system call away from its sleep, or in it. */
+	/* An arrived thread sleeps, or is one system call away from that. */
 	sleep_ms(10);
 }
 

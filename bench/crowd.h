@@ -11,19 +11,19 @@
 #include <vector>
 
 /*
- * Many threads of the library's, as many as the machine lets us have. Where
- * they run is where their maker may run.
+ * Many threads that use the library, as many as the machine allows. They run
+ * where their maker may run.
  */
 class Crowd {
 public:
 	/*
-	 * What the thread @me does, from 0 on. It begins with switchto_wait(),
-	 * and everything of the crowd is there when that returns. When the crowd
-	 * ends, whatever it waits for then is resumed, and it must return.
+	 * What thread @me does, from 0 on. It begins with switchto_wait(); when
+	 * that returns, the crowd is complete. When the crowd ends, the wait
+	 * that the thread is in is resumed, and the thread must return.
 	 */
 	using Body = std::function<void(const Crowd &crowd, long me)>;
 
-	/* Comes back when all of them are known to the library and wait. */
+	/* Returns when all threads are registered and wait. */
 	Crowd(long size, Body body);
 	~Crowd();
 	Crowd(const Crowd &) = delete;
@@ -35,7 +35,7 @@ public:
 	 */
 	const std::string &refused() const { return refused_; }
 
-	/* The end, for who must know of it before the crowd goes out of scope. */
+	/* Ends the crowd, for callers that can't leave it to the destructor. */
 	void dismiss();
 
 	long size() const { return members_.size(); }

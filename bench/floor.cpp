@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What nothing can be cheaper than: a switch that the scheduler was merely
- * asked for, a system call that does nothing, a wake that finds nobody.
+ * The lower bounds: a switch that the scheduler is merely asked for, a system
+ * call that does nothing, a wake that finds nobody.
  */
 #include <atomic>
 #include <future>
@@ -17,8 +17,8 @@ namespace {
 
 /*
  * A yield need not switch: the scheduler may find that the caller is still the
- * one to run. So the threads count how often the turn really changed, and an
- * iteration is one of those.
+ * one to run. So the threads count how often the turn really changed. One
+ * iteration is one change.
  */
 class Turns {
 public:

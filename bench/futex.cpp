@@ -3,6 +3,7 @@
 #include "die.h"
 #include "futex_call.h"
 #include "hand_off.h"
+#include "latency.h"
 
 namespace {
 
@@ -41,7 +42,7 @@ struct Futex : FutexPair {
 	void hand_off(Side me)
 	{
 		post(other(me));
-		/* Not asked beforehand whether to sleep: FUTEX_SWAP can't be asked either. */
+		/* No look at the word before the sleep: FUTEX_SWAP has none either. */
 		slept(futex(words[me], FUTEX_WAIT, 0, nullptr), "FUTEX_WAIT");
 		wait(me);
 	}
@@ -71,4 +72,10 @@ void add_futex_rows(const Plan &plan)
 void add_futex_swap_rows(const Plan &plan)
 {
 	add_hand_off_rows<FutexSwap>("BM_FutexSwap", plan, HandOffs::CLAIMED);
+}
+
+void add_futex_latency_rows(const Plan &plan)
+{
+	add_latency_rows<FutexSwap>("BM_StampedFutexSwap", plan, HandOffs::CLAIMED);
+	add_latency_rows<Futex>("BM_StampedFutex", plan);
 }

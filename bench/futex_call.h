@@ -30,7 +30,7 @@ static inline bool have_futex_swap()
 {
 	Word a, b;
 
-	/* The value doesn't match: who knows the operation says EAGAIN. */
+	/* The value differs: a kernel with the operation says EAGAIN. */
 	return futex(a, FUTEX_SWAP, 1, &b) < 0 && errno == EAGAIN;
 }
 

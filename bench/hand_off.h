@@ -29,13 +29,14 @@
 #include "swap_counts.h"
 #include "terms.h"
 
+/* Hand-offs of each thread before the measurement, to warm up stacks, pages and caches. */
+static const long warm_up = 50;
+
 /* @terms: nullptr, those that the process came with. */
 template <class Link>
 void ping_pong(benchmark::State &state, Placement placement,
 	       HandOffs hand_offs = HandOffs::NOT_COUNTED, Terms *terms = nullptr)
 {
-	/* First use of stacks, pages and caches is not what is measured. */
-	const long warm_up = 50;
 	/* Whoever asks for an odd number of switches gets one more. */
 	const long rounds = (state.max_iterations + 1) / 2;
 

@@ -16,7 +16,7 @@ namespace {
 
 /*
  * Linux 6.7. liburing has names and helpers for these from 2.5 on, <linux/futex.h>
- * the flags from 6.7 on; the numbers are the kernel's and for ever.
+ * the flags from 6.7 on; the numbers are part of the kernel's ABI.
  */
 constexpr int op_futex_wait = 51;
 constexpr int op_futex_wake = 52;
@@ -48,7 +48,7 @@ struct IoUringFutex {
 		io_uring_queue_exit(&rings[PARTNER]);
 	}
 
-	/* A ring belongs to the thread that made it, the way that costs least. */
+	/* Each thread makes and uses its own ring: such a ring costs least. */
 	void enter(Side me)
 	{
 		int error = io_uring_queue_init(4, &rings[me],
@@ -96,7 +96,7 @@ struct IoUringFutex {
 		return sqe;
 	}
 
-	/* Completes in silence: there is one completion to wait for, the wait's. */
+	/* Success makes no completion: only the wait's is waited for. */
 	io_uring_sqe *add_wake(io_uring &ring, Side to)
 	{
 		words[to].turn.store(1, std::memory_order_release);

@@ -11,6 +11,7 @@
 #include <switchto/switchto.h>
 
 #include "context.h"
+#include "latency.h"
 #include "parked.h"
 #include "plan.h"
 
@@ -53,9 +54,23 @@ static bool take_numbers(std::vector<char *> &args, const char *option, const ch
 	return true;
 }
 
+/* Takes @option, which has no value, out of @args. */
+static bool take_flag(std::vector<char *> &args, const char *option)
+{
+	bool found = false;
+
+	for (auto arg = args.begin(); arg != args.end();) {
+		bool same = !strcmp(*arg, option);
+
+		found |= same;
+		arg = same ? args.erase(arg) : arg + 1;
+	}
+	return found;
+}
+
 /*
- * A count of switches that is fixed is what -icount wants: google-benchmark's
- * minimum time would be half a virtual second, 500 million instructions.
+ * -icount needs a fixed count of switches: google-benchmark's minimum time
+ * would be half a virtual second, 500 million instructions.
  */
 static bool take_plan(std::vector<char *> &args, Plan &plan)
 {
@@ -70,6 +85,17 @@ static bool take_plan(std::vector<char *> &args, Plan &plan)
 		plan.switches = switches.back();
 	if (!parked.empty())
 		plan.parked = parked.back();
+	plan.percentiles = take_flag(args, "--percentiles");
+	if (plan.percentiles && !plan.rings.empty()) {
+		fprintf(stderr, "switchto-bench: --percentiles with --ring: wanted one of them\n");
+		return false;
+	}
+	if (plan.percentiles && getenv("SWITCHTO_UNIT") &&
+	    !strcmp(getenv("SWITCHTO_UNIT"), "insn")) {
+		fprintf(stderr,
+			"switchto-bench: --percentiles: wanted a clock that tells time, found instructions (-icount); run it without -icount\n");
+		return false;
+	}
 	if (plan.parked && !plan.rings.empty()) {
 		fprintf(stderr,
 			"switchto-bench: --ring with --parked: a ring's threads are parked but for one; give each a run of its own\n");
@@ -78,7 +104,7 @@ static bool take_plan(std::vector<char *> &args, Plan &plan)
 	return true;
 }
 
-/* The library's choice, once and before any row: a refusal is not a result. */
+/* The library chooses its backend before any row: an error is not a result. */
 static const char *choose_backend(int &status)
 {
 	const char *backend = switchto_backend();
@@ -99,13 +125,31 @@ static const char *choose_backend(int &status)
 
 static void help()
 {
-	puts("switchto-bench [--switches=N] [--parked=N] [--ring=N]... [--benchmark_...]\n"
+	puts("switchto-bench [--switches=N] [--parked=N] [--ring=N]... [--percentiles] [--benchmark_...]\n"
 	     "  --switches=N   N switches per repetition instead of a minimum time\n"
 	     "  --parked=N     N threads parked beside all rows\n"
-	     "  --ring=N       a row more: a ring of N threads (repeatable)\n"
+	     "  --ring=N       add a row: a ring of N threads (repeatable)\n"
+	     "  --percentiles  other rows: p50, p99, p99.9 and the maximum of a switch; each\n"
+	     "                 once, 100000 switches unless --switches; not under -icount\n"
 	     "  other options are google-benchmark's; 7 repetitions, interleaved at random,\n"
 	     "  unless --benchmark_repetitions, --benchmark_enable_random_interleaving say else:\n");
 	benchmark::PrintDefaultHelp();
+}
+
+static void add_all_rows(const Plan &plan)
+{
+	add_futex_rows(plan);
+	add_absl_mutex_rows(plan);
+	add_switchto_rows(plan);
+	add_futex_swap_rows(plan);
+	add_pthread_cond_rows(plan);
+	add_semaphore_rows(plan);
+	add_fd_rows(plan);
+	add_io_uring_rows(plan);
+	add_floor_rows(plan);
+	add_boost_context_rows(plan);
+	add_share_rows(plan);
+	add_ring_rows(plan);
 }
 
 int main(int argc, char **argv)
@@ -113,6 +157,7 @@ int main(int argc, char **argv)
 	/* Our defaults first: of an option given twice the later one counts. */
 	char repetitions[] = "--benchmark_repetitions=7";
 	char interleaving[] = "--benchmark_enable_random_interleaving=true";
+	char in_order[] = "--benchmark_enable_random_interleaving=false";
 	std::vector<char *> args = { argv[0], repetitions, interleaving };
 	Plan plan;
 	int status = 1;
@@ -120,6 +165,8 @@ int main(int argc, char **argv)
 	args.insert(args.end(), argv + 1, argv + argc);
 	if (!take_plan(args, plan))
 		return 1;
+	if (plan.percentiles)
+		args[2] = in_order;
 	argc = args.size();
 	args.push_back(nullptr);
 	benchmark::Initialize(&argc, args.data(), help);
@@ -135,23 +182,19 @@ int main(int argc, char **argv)
 		return 1;
 	}
 
-	add_futex_rows(plan);
-	add_absl_mutex_rows(plan);
-	add_switchto_rows(plan);
-	add_futex_swap_rows(plan);
-	add_pthread_cond_rows(plan);
-	add_semaphore_rows(plan);
-	add_fd_rows(plan);
-	add_io_uring_rows(plan);
-	add_floor_rows(plan);
-	add_boost_context_rows(plan);
-	add_share_rows(plan);
-	add_ring_rows(plan);
+	if (plan.percentiles) {
+		add_switchto_latency_rows(plan);
+		add_futex_latency_rows(plan);
+	} else {
+		add_all_rows(plan);
+	}
 
 	Parked parked(plan.parked);
 	if (!parked.refused().empty()) {
 		fprintf(stderr, "switchto-bench: --parked: %s\n", parked.refused().c_str());
 		return 1;
 	}
-	return benchmark::RunSpecifiedBenchmarks() ? 0 : 1;
+
+	auto *reporter = plan.percentiles ? latency_table() : nullptr;
+	return benchmark::RunSpecifiedBenchmarks(reporter) ? 0 : 1;
 }

@@ -8,8 +8,8 @@
 
 /*
  * Threads that wait in switchto_wait(NULL) beside the rows, from construction
- * to destruction. All waits end up in the kernel's one futex hash, so to the
- * rows that don't use the library they are in the way just the same.
+ * to destruction. All waits end up in the kernel's one futex hash, so they also
+ * affect rows that don't use the library.
  */
 class Parked {
 public:

@@ -13,6 +13,7 @@ struct Plan {
 	long switches = 0; /* 0: google-benchmark finds a number for each row */
 	long parked = 0;
 	std::vector<long> rings;
+	bool percentiles = false;
 
 	/* One iteration is one switch, one way, or one call. */
 	template <class Row>
@@ -25,10 +26,10 @@ struct Plan {
 	}
 
 	/*
-	 * For a row among many threads, of which @iterations, if not 0, are run.
-	 * The kernel reads a process's CPU clock by asking all its threads, and
-	 * google-benchmark does so when the time that it measures has begun: so
-	 * CPU time is the main thread's here.
+	 * For a row among many threads. Runs @iterations of it, if not 0. The
+	 * kernel reads a process's CPU clock by asking all its threads, and
+	 * google-benchmark does so within the time that it measures. So CPU time
+	 * is the main thread's here.
 	 */
 	template <class Row>
 	benchmark::internal::Benchmark *add_crowded(const std::string &name, Row &&row,

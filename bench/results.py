@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""What switchto-bench wrote, as the report and the gates want to read it.
+"""The results of switchto-bench, in the form that report and gates need.
 
 A file is one run of switchto-bench. Runs of the same kernel, instrument and
 machine in the same state make one column of the table, as do the two runs of
-both backends. Runs that differ from a column in nothing but how many threads are
-parked beside the rows are no columns; together with it they make a growth. Where a
-time is held against another, both are of one boot, told by the kernel's boot id;
-instructions are the same from boot to boot.
+both backends. Runs that differ from a column only in the number of parked threads
+are no columns; together with the column they make a growth. Two times are compared
+only if both are of one boot, by the kernel's boot id; instructions are the same
+from boot to boot.
 """
 
 import json
@@ -27,8 +27,29 @@ RING_ROW = "BM_Ring"
 # One CPU, and terms of the scheduler's: "depth:4" -> the placement "one_cpu, depth 4".
 VARIANTS = ("depth:", "groups:", "nice:")
 
-# What the rows count beside their figure and the report or the gates ask for.
+# Counters of the rows that the report or the gates use.
 COUNTERS = ("handoff_per_iter", "expected", "accounted", "switches", "handoff_per_switch")
+
+# The rows in the order of the tables, and what they are called in the docs.
+TITLES = {
+    "BM_Futex": "futex wake + wait",
+    "BM_GoogleMutex": "absl::Mutex",
+    "BM_SwitchTo": "switchto_switch",
+    "BM_SwitchResume": "switchto_resume + switchto_wait",
+    "BM_FutexSwap": "raw FUTEX_SWAP",
+    "BM_PthreadCond": "pthread condition variable",
+    "BM_StdSemaphore": "std::counting_semaphore",
+    "BM_Eventfd": "eventfd",
+    "BM_Pipe": "pipe",
+    "BM_IoUringFutex": "io_uring, wake linked to wait",
+    "BM_SchedYield": "sched_yield",
+    "BM_FutexWakeNone": "futex wake that finds nobody",
+    "BM_NullSyscall": "getppid",
+    "BM_BoostContext": "fiber (Boost.Context)",
+}
+ORDER = list(TITLES)
+PLACEMENTS = [FREE, ONE_CPU, ONE_THREAD]
+PARKED_ROWS = ("BM_Futex", "BM_FutexSwap", "BM_SwitchTo", "BM_SwitchResume")
 
 STATE = ("kernel", "futex_swap", "unit", "accelerator", "cpus", "host_cpu",
          "mitigations", "hz", "preemption", "clocksource", "cgroup_depth",
@@ -69,6 +90,11 @@ class Cell:
     def spread(self):
         """How far the repetitions are apart, as a part of the smallest."""
         return max(self.samples) / min(self.samples) - 1
+
+    @property
+    def cpu_time(self):
+        """Of all threads, as time passed for each: above the time, two CPUs were at work."""
+        return self.counter("cpu_time")
 
     def counter(self, name):
         """The median, None if no repetition has it."""
@@ -163,10 +189,10 @@ class Column:
         return list(by_boot.values())
 
     def ratio(self, key):
-        """To BM_Futex in the same placement: of the same file where it is in it, else
-        of the same boot, else, of instructions, of another boot in the same state.
+        """To BM_Futex in the same placement: of the same file if it is there, else of
+        the same boot, else (instructions only) of another boot in the same state.
 
-        What runs in one thread is held against two threads on one CPU.
+        Rows of one thread are compared with two threads on one CPU.
         """
         base_key = ("BM_Futex", "", FREE if key[2] == FREE else ONE_CPU)
         mine = [run for run in self.runs if key in run.rows]
@@ -181,7 +207,7 @@ class Column:
         return cell.value / base.value
 
     def describe(self):
-        """One line: everything that a figure must not be read without."""
+        """One line: everything that a reader of a figure must know."""
         c = self.context
         cpus = f"{c['cpus']} CPU" + ("" if c["cpus"] == "1" else "s")
         return (f"{self.kind} kernel {c['kernel']}, accelerator {c['accelerator']}, {cpus}, "
@@ -267,6 +293,10 @@ def _rows(results, backend):
         else:
             cell.samples.append(result["share"] if parts[0] == SHARE_ROW else
                                 result["real_time"] * scale[result["time_unit"]])
+            # Without MeasureProcessCPUTime(), it is the main thread's alone.
+            if "process_time" in parts:
+                cell.counters.setdefault("cpu_time", []).append(
+                    result["cpu_time"] * scale[result["time_unit"]])
             for name in COUNTERS:
                 if name in result:
                     cell.counters.setdefault(name, []).append(result[name])
@@ -323,3 +353,40 @@ def load(paths):
         growths.setdefault(state, Growth({})).columns[column.parked] = column
     return ([c for c in ordered if not c.parked],
             [g for g in growths.values() if any(g.columns)])
+
+
+def row_title(key):
+    return f"{key[0]} {key[1]}".strip()
+
+
+def sort_key(key):
+    name, backend, placement = key
+    return (ORDER.index(name) if name in ORDER else len(ORDER), name, backend,
+            PLACEMENTS.index(placement.split(",")[0]), placement)
+
+
+def number(value):
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def describe(column):
+    return f"{column.unit_label}, {column.describe()}", column.describe_more()
+
+
+def parked_curves(growth):
+    """-> [(row's key, Cells by number of parked threads)]"""
+    keys = [key for key in growth.keys() if key[0] in PARKED_ROWS and key[2] == ONE_CPU
+            and len(growth.cells(key)) > 1]
+    return [(key, growth.cells(key)) for key in sorted(keys, key=sort_key)]
+
+
+def ring_curves(column):
+    return [((RING_ROW, backend, ONE_CPU), column.rings(backend))
+            for backend in column.ring_backends()]
+
+
+def end_ratio(cells):
+    """The last figure : the first."""
+    values = [cell.value for cell in cells.values()]
+    return values[-1] / values[0] if len(values) > 1 and None not in (values[0], values[-1]) \
+        else None

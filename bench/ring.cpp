@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One turn that goes round through many threads: each switch is to a thread
- * that has not run for as long as all the others took, and whose stack, state
- * and place in the kernel are as cold as that leaves them.
+ * One turn that goes round through many threads. Each switch is to the thread
+ * that has waited longest: its stack, state and place in the kernel are as
+ * cold as the other threads left them.
  */
 #include <algorithm>
 #include <cstring>
@@ -82,8 +82,8 @@ void ring(benchmark::State &state, long threads, HandOffs hand_offs)
 	others.dismiss();
 
 	/*
-	 * By wake + wait, the woken thread that preempts its waker hands on before
-	 * the waker sleeps: one switch more, and no fixed number.
+	 * With wake + wait, a woken thread that preempts its waker may hand on
+	 * before the waker sleeps: a switch more, so no fixed number.
 	 */
 	check(state, Placement::ONE_CPU,
 	      hand_offs == HandOffs::CLAIMED ? Switches::ONE_PER_ITERATION : Switches::REPORTED,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a chain of threads that hand the CPU to each other gets of it beside
- * threads that spin. One of the chain runs at a time, so all of it should get
- * what one thread of its weight gets: a turn that is handed on is no new claim.
- * And what each thread has run for must add up to the time that has passed.
+ * The CPU share of a chain of threads that hand the CPU to each other, beside
+ * threads that spin. One of the chain runs at a time, so the chain should get
+ * the share of one thread of its weight: a hand-off gives no new claim. The run
+ * times of all threads must add up to the time that has passed.
  */
 #include <atomic>
 #include <cstring>
@@ -63,7 +63,7 @@ double cpu_time(pthread_t thread)
 	return read_clock(clock);
 }
 
-/* A thread of the chain; a line each, so that none shares what it writes. */
+/* A thread of the chain, in its own cache line to avoid false sharing. */
 struct alignas(64) Member {
 	pid_t tid;
 	/* Written by the member only, read by the main thread any time. */
@@ -176,7 +176,7 @@ Sums Contest::sum() const
 	return sums;
 }
 
-/* While the main thread has the CPU nobody runs on: again, if it lost it. */
+/* No other thread runs while main has the CPU. Again, if main lost it. */
 Sums Contest::sum_at_once() const
 {
 	const SwapCounts swaps = read_swap_counts();

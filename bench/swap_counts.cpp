@@ -7,7 +7,7 @@
 
 static const char handoff[] = "handoff";
 
-/* The tick's reschedule and a signal are no hand-off now and then. */
+/* Now and then a tick's reschedule or a signal stops a hand-off. */
 static const double claimed = 0.95;
 
 SwapCounts read_swap_counts()
@@ -35,7 +35,7 @@ long handed_off(const SwapCounts &before, const SwapCounts &after)
 	return before.count(handoff) && after.count(handoff) ? growth(before, after, handoff) : -1;
 }
 
-/* The commonest of the reasons why a swap was none. */
+/* The commonest reason why a swap did not hand off. */
 static std::string main_reason(const SwapCounts &before, const SwapCounts &after)
 {
 	std::string reason = "none counted";

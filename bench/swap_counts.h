@@ -12,7 +12,7 @@
 
 #include <benchmark/benchmark.h>
 
-/* All of the machine's, by the kernel's name; empty: not for us to read. */
+/* Of the whole machine, by the kernel's names; empty: not readable. */
 using SwapCounts = std::map<std::string, long>;
 
 SwapCounts read_swap_counts();

@@ -7,6 +7,7 @@
 
 #include "die.h"
 #include "hand_off.h"
+#include "latency.h"
 
 namespace {
 
@@ -15,7 +16,7 @@ struct Library {
 
 	pid_t tids[2];
 
-	/* main() has made the library's choice, or ended. */
+	/* main() has chosen the backend, or has ended. */
 	static const char *unavailable() { return nullptr; }
 
 	void enter(Side me)
@@ -73,14 +74,22 @@ void add_row_on_terms(const std::string &variant, const Plan &plan, HandOffs han
 	});
 }
 
+HandOffs claim()
+{
+	return swap_backend() ? HandOffs::CLAIMED : HandOffs::NOT_COUNTED;
+}
+
 } // namespace
+
+void add_switchto_latency_rows(const Plan &plan)
+{
+	add_latency_rows<SwitchTo>("BM_StampedSwitchTo", plan, claim());
+}
 
 void add_switchto_rows(const Plan &plan)
 {
-	const HandOffs claim = swap_backend() ? HandOffs::CLAIMED : HandOffs::NOT_COUNTED;
-
-	add_hand_off_rows<SwitchTo>("BM_SwitchTo", plan, claim);
-	/* Groups that nest, and a weight that both have: handed off all the same. */
+	add_hand_off_rows<SwitchTo>("BM_SwitchTo", plan, claim());
+	/* Nested groups and equal weights are handed off; the others are not. */
 	add_row_on_terms<OneGroup>("depth:4", plan, HandOffs::CLAIMED, 4);
 	add_row_on_terms<TwoGroups>("groups:2", plan, HandOffs::SHOWN);
 	add_row_on_terms<Nice>("nice:5", plan, HandOffs::CLAIMED, 5, 5);

@@ -113,7 +113,7 @@ void Groups::put_as(Side me, const std::string &file, const std::string &text)
 		refuse(me, "'" + text + "' to " + file + ": " + strerror(errno));
 }
 
-/* The partner has been joined, and may be in its group for its last steps. */
+/* The joined partner may still be in its group for its last steps. */
 static bool remove(const std::string &group)
 {
 	for (int ms = 0; ms < 1000; ms++) {
@@ -172,7 +172,7 @@ void TwoGroups::enter(Side me)
 	put_as(me, top_ + sides[me] + "/cgroup.threads", std::to_string(syscall(SYS_gettid)));
 }
 
-/* Who may not be less nice again couldn't go on to the next row. */
+/* Unless nice can be lowered again, the next row is impossible. */
 Nice::Nice(int main, int partner)
 	: nice_{ main, partner },
 	  before_(getpriority(PRIO_PROCESS, 0))
@@ -181,7 +181,7 @@ Nice::Nice(int main, int partner)
 		refuse(MAIN, "not root: no way back from being nice");
 }
 
-/* Of Linux' niceness each thread has its own. */
+/* On Linux, each thread has its own nice. */
 void Nice::enter(Side me)
 {
 	if (setpriority(PRIO_PROCESS, 0, nice_[me]))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a row's two threads are to the scheduler besides being on a CPU: the
- * control groups they are in, the weight they have. Set up by the main thread
+ * What the scheduler knows of a row's two threads besides their CPU: their
+ * control groups and their weights. Set up by the main thread
  * before there is a partner, undone on destruction.
  */
 #ifndef BENCH_TERMS_H
@@ -32,7 +32,7 @@ public:
 	const char *refused() const;
 
 protected:
-	/* The first reason of each side is the one that is kept. */
+	/* Only the first reason of each side is kept. */
 	void refuse(Side side, const std::string &reason);
 
 private:
@@ -54,7 +54,7 @@ protected:
 	void make(const std::string &group);
 	void put(const std::string &file, const std::string &text);
 
-	/* Of either thread, while the other may do so too. */
+	/* Both threads may call this at the same time. */
 	void put_as(Side me, const std::string &file, const std::string &text);
 
 	std::string top_;

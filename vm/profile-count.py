@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Count, in QEMU's log of executed instructions, those between two switches, by function."""
+"""Count by function, in QEMU's log, the instructions executed between two switches."""
 
 import argparse
 import bisect
@@ -9,7 +9,7 @@ import sys
 
 SWITCH = "__switch_to_asm"
 LEAST = 0.05                # insn per switch that are worth a line
-STEADY = 0.01               # by how much both halves of a log may differ
+STEADY = 0.01               # how much the halves of a log may differ
 
 
 class BadInput(Exception):
@@ -27,7 +27,7 @@ class Symbols:
                 everything[name] = int(address, 16)
                 if kind not in "tTwW":
                     continue
-                # Of several names the one with fewest underscores in front:
+                # Of several names, the one with fewest leading underscores:
                 # memcpy, not __memcpy.
                 address = int(address, 16)
                 rank = (len(name) - len(name.lstrip("_")), name)
@@ -63,8 +63,8 @@ def executed(path):
                 previous = fields[1]
                 flags.add(fields[3][:8])
             elif line.startswith(b"Stopped execution "):
-                # Entered, but left before the instruction, for an interrupt:
-                # it will be entered once more.
+                # An interrupt came before the instruction: the block will be
+                # entered again.
                 previous = None
     # The lower bits of cflags are the most instructions that the block may have.
     if any(int(word, 16) & 0x1ff != 1 for word in flags):
@@ -106,7 +106,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--map", required=True, help="the kernel's System.map")
     parser.add_argument("--out", help="where the table goes (standard output)")
-    parser.add_argument("log", help="of QEMU's -d exec,nochain, one instruction a block")
+    parser.add_argument("log", help="QEMU's -d exec,nochain, one instruction a block")
     args = parser.parse_args()
 
     by_function, lengths = count(args.log, Symbols(args.map))

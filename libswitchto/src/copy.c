@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define NOTE_NAME "libswitchto"
@@ -154,11 +155,12 @@ static int refuse(void)
 {
 	static const char message[] =
 		"libswitchto: wanted to be the only copy in this process, found another one in use; "
-		"link the program and its plugins with the shared library\n";
+		"link the program and its plugins with the same version of the shared library\n";
 	static atomic_flag said = ATOMIC_FLAG_INIT;
 
+	/* Not write(), which is a cancellation point. */
 	if (!atomic_flag_test_and_set(&said) &&
-	    write(STDERR_FILENO, message, sizeof(message) - 1) < 0) {
+	    syscall(SYS_write, STDERR_FILENO, message, sizeof(message) - 1) < 0) {
 		/* Nobody reads it, and ELIBMAX says the same. */
 	}
 	return ELIBMAX;

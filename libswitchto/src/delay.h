@@ -3,7 +3,7 @@
  * The windows of the protocol: places between two atomic steps, where another
  * thread can come in between. In the library that is installed they are nothing.
  * The tests build one with SWITCHTO_DELAY_POINTS, and a hook that stays there for
- * a while, so that others do come in between (tests/torture.c).
+ * a while, so that others do come in between (tests/torture/torture.c).
  */
 #ifndef SWITCHTO_DELAY_H
 #define SWITCHTO_DELAY_H

@@ -22,6 +22,7 @@
 
 #include "backend.h"
 #include "delay.h"
+#include "probes.h"
 #include "thread.h"
 
 #include <stdbool.h>
@@ -65,6 +66,17 @@ static inline bool known(void)
 	return is_known() || switchto_thread_begin() == 0;
 }
 
+/*
+ * There was no resume: a handler forked in the middle of the call, and this is the
+ * child. The word is that of the parent's TID, and stays unregistered.
+ */
+static __attribute__((cold, noinline)) pid_t taken_in_a_child(struct thread *me, uint32_t word)
+{
+	atomic_store(&me->word, word);
+	errno = EINTR;
+	return -1;
+}
+
 /* Takes the resume that is in one's own word, which is @running after it. */
 static inline pid_t take_running(struct thread *me, uint32_t running)
 {
@@ -72,6 +84,9 @@ static inline pid_t take_running(struct thread *me, uint32_t running)
 
 	delay_point(TAKE);
 	word = atomic_exchange_explicit(&me->word, running, memory_order_acq_rel);
+	if (unlikely(!(word & WORD_TID)))
+		return taken_in_a_child(me, word);
+	probe_tid(wait_return, (pid_t)(word & WORD_TID));
 	return (pid_t)(word & WORD_TID);
 }
 
@@ -213,8 +228,10 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 		case ETIMEDOUT:
 			if (!deadline)
 				break;
-			if (give_up(me, waiting))
+			if (give_up(me, waiting)) {
+				probe_tid(wait_return, -1);
 				return fail(ETIMEDOUT);
+			}
 			continue;
 		default:
 			broken("FUTEX_WAIT", error);
@@ -225,7 +242,8 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 	}
 }
 
-static inline pid_t wait_until(const struct timespec *deadline)
+/* Inlined always: GCC would take its probes for a hundred instructions. */
+static inline __attribute__((always_inline)) pid_t wait_until(const struct timespec *deadline)
 {
 	uint32_t waiting = switchto_this.running ^ (RUNNING ^ WAITING);
 	struct thread *me = switchto_this.thread;
@@ -233,6 +251,7 @@ static inline pid_t wait_until(const struct timespec *deadline)
 
 	if (!begin_wait(me, switchto_this.running))
 		return take(me);
+	probe(wait);
 
 	error = park(me, waiting, deadline);
 	if (likely(state_of(me) == RESUMED))
@@ -313,6 +332,7 @@ static inline int give(pid_t tid, pid_t by, struct thread **target)
 static __attribute__((noinline, cold)) pid_t switch_resumed(struct thread *me,
 							    struct thread *target, pid_t tid)
 {
+	probe_tid(switch, tid);
 	if (target)
 		thread_wake(target, tid);
 	return take(me);
@@ -331,10 +351,13 @@ static inline pid_t switch_until(pid_t tid, const struct timespec *deadline)
 	if (!begin_wait(me, switchto_this.running))
 		return switch_resumed(me, target, tid);
 
-	if (likely(target))
+	if (likely(target)) {
+		probe_tid(switch, tid);
 		error = wake_and_wait(target, tid, me, waiting, deadline);
-	else
+	} else {
+		probe_tid(switch, tid);
 		error = park(me, waiting, deadline);
+	}
 
 	if (likely(state_of(me) == RESUMED))
 		return take(me);
@@ -408,8 +431,12 @@ int switchto_resume(pid_t tid)
 	if (unlikely(error))
 		return fail(error);
 
-	if (target)
+	if (target) {
+		probe_tid(resume, tid);
 		thread_wake(target, tid);
+	} else {
+		probe_tid(resume, tid);
+	}
 	errno = saved;
 	return 0;
 }
@@ -472,6 +499,7 @@ pid_t switchto_switch(pid_t tid)
 		return switch_resumed(me, target, tid);
 
 	/* Step 3 */
+	probe_tid(switch, tid);
 	delay_point(SLEEP);
 	error = futex_swap(&me->word, waiting, NULL, &target->word, (uint32_t)tid);
 	/*

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The shared library's ABI, as GCC and as Clang build it, against the one that is
-# written down in libswitchto/abi/. Any difference is a fault, an added symbol
-# too: then the dump is to be made anew, in the commit that means to change it.
+# Compares the shared library's ABI, as built by GCC and by Clang, with the dump
+# in libswitchto/abi/. Any difference is a fault, even an added symbol. A commit
+# that changes the ABI on purpose must update the dump.
 # usage: tests/static/abi.sh [--update]	(--update: write the dump)
 # shellcheck source=tests/static/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -37,8 +37,8 @@ build() { # COMPILER
 	so=$work/$1/libswitchto/libswitchto.so
 }
 
-# Of the types those alone that the public headers declare, and nothing of where and
-# by what it was built.
+# Only types that the public headers declare, and nothing about where and by what the
+# library was built.
 write_dump() { # LIBRARY FILE
 	abidw --exported-interfaces-only --drop-undefined-syms --headers-dir libswitchto/include --drop-private-types \
 		--no-corpus-path --no-comp-dir-path --no-show-locs --no-elf-needed --type-id-style hash "$1" |
@@ -50,14 +50,14 @@ if [ -n "$update" ]; then
 	write_dump "$so" "$work/dump"
 	mkdir -p libswitchto/abi
 	mv "$work/dump" "$dump"
-	echo "wrote $dump; commit it with the change, and see that SWITCHTO_VERSION_* and libswitchto.map say what it is"
+	echo "wrote $dump; commit it with the change, and update SWITCHTO_VERSION_* and libswitchto.map to match"
 	exit
 fi
 [ -f "$dump" ] || die "wanted $dump, found none; make it: $me --update"
 
 compare() { # COMPILER
 	write_dump "$so" "$work/$1.abixml"
-	# --harmless: that a const goes or an enumerator comes is a change, too.
+	# --harmless: a removed const or an added enumerator is a change, too.
 	abidiff --harmless "$dump" "$work/$1.abixml" > "$work/diff" 2>&1 && return
 	cat "$work/diff"
 	echo "the library built with $1 has another ABI than $dump"
@@ -68,4 +68,4 @@ status=0
 compare gcc || status=1
 build clang
 compare clang || status=1
-[ $status -eq 0 ] || die "the ABI changed (above); if it is meant to: $me --update"
+[ $status -eq 0 ] || die "the ABI changed (above); if on purpose: $me --update"

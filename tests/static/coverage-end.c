@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * For vm/coverage, preloaded into the tests: the counters of a process are written
- * when it ends by exit(). The tests' processes also end by _exit(), abort() and
- * exec(); these write them as well. Not those that are killed.
+ * For vm/coverage, preloaded into the tests. A process writes its counters when it
+ * ends by exit(). With this it also writes them at _exit(), abort() and exec(). A
+ * process that is killed writes nothing.
  *
- * The function that writes is hidden in each object that counts. Such an object
- * leaves it here by coverage-end.h.
+ * Each object that counts has a hidden function that writes its counters. By
+ * coverage-end.h it registers that here.
  */
 #define _GNU_SOURCE
 #include "coverage-end.h"
@@ -41,7 +41,7 @@ static void *the_real(const char *name)
 	return function;
 }
 
-/* An error of exec() is for the caller to see, who then counts on. */
+/* If exec() fails, the caller sees the error and goes on counting. */
 int execve(const char *path, char *const argv[], char *const envp[])
 {
 	int (*real)(const char *, char *const[], char *const[]) = the_real("execve");

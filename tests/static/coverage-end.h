@@ -7,7 +7,7 @@
 __attribute__((weak)) void coverage_end(void (*write_counters)(void));
 
 #ifdef COVERAGE_COUNTS
-/* Of GCC's libgcov, gcc/libgcov.h: writes, adding to the file; and counts from 0. */
+/* From GCC's gcc/libgcov.h: adds the counts to the file; sets them to 0. */
 void __gcov_dump(void);
 void __gcov_reset(void);
 

@@ -4,18 +4,18 @@
 
 usage: coverage-report.py SOURCE-FOLDER EXEMPT COVERAGE.json
 
-Prints, of each file, how many lines and branches were reached, and each line
+Prints for each file how many lines and branches were reached, and each line
 that was not. Exit status 1 if such a line has no argument in the file EXEMPT,
-or if that argues about a line that is no more.
+or if an argument's line no longer exists.
 
 EXEMPT: first the argument, in lines that begin with #, then the lines it is for,
 
 	FILE: FUNCTION: TEXT
 
-of which TEXT is the whole line without the white space around it, so that it
-is found again wherever it moves in its function, with " #2" behind it for the
-second such line there, and so on; or * for all of the function.
-A line that is reached all the same is no fault: some are when a race goes so.
+TEXT is the whole line without the white space around it, so that it is found
+wherever it moves in its function. " #2" is added for the second such line
+there, and so on. * is the whole function.
+An exempt line that is reached is no fault: some are reached only in a race.
 """
 import json
 import os
@@ -50,7 +50,7 @@ def functions(lines):
 
 
 def names(lines, where):
-    """For each line what it is called in its function: its text, and which one of its kind."""
+    """For each line its name in its function: its text, with a number if it repeats."""
     seen, named = {}, []
     for text, function in zip((line.strip() for line in lines), where):
         seen[function, text] = seen.get((function, text), 0) + 1

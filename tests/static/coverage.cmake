@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# For vm/coverage, which has CMake include it after project(): counts in the library,
-# in every form in which it is built, and in nothing else.
+# For vm/coverage, which has CMake include it after project(): adds counters to every
+# build of the library, and to nothing else.
 set(coverage_folder ${CMAKE_CURRENT_LIST_DIR})
 
 function(count_coverage)

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 
 want_tool cppcheck cppcheck
-want_tracked 'libswitchto/*.c' 'tools/*.c'
+want_tracked 'libswitchto/*.c' 'tools/*.c' 'examples/*.c'
 
 # System headers are not read: cppcheck knows the C library without them. Not
 # --library=posix: what it knows is wrong for Linux (mmap()'s -1, readdir_r()).

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # What the static checks share. Sourced, not run. Each check works on the files
-# that git knows, prints what is wrong and exits 1; 0 if there is nothing.
+# that git knows, prints what is wrong and exits 1, or exits 0.
 
 set -euo pipefail
 
@@ -24,13 +24,13 @@ want_tracked() { # PATHSPEC...
 	cd "$top" || die "wanted to enter $top, can't"
 	git rev-parse --git-dir > /dev/null || die "wanted a git checkout in $top, found none (see above); run it in a clone"
 	while IFS= read -r -d '' f; do
-		# One that is removed and not committed yet is still listed.
+		# A file that is removed but not committed is still listed.
 		[ ! -e "$f" ] || tracked+=("$f")
 	done < <(git ls-files -z -- "$@")
 	[ ${#tracked[@]} -gt 0 ] || die "wanted files that match $*, found none in $top"
 }
 
-# A folder for what is made on the way, in $work, gone at the end.
+# In $work: a folder for temporary files, removed at the end.
 want_work() {
 	work=$(mktemp -d) || die "wanted a folder for temporary files, can't make one; is the disk full?"
 	trap 'rm -rf "$work"' EXIT

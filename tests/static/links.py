@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Does every relative link in the repository's Markdown lead somewhere?
 
-The file must be one that git knows, or a folder of such; after a # must come
-the anchor of a heading there, as GitHub makes them. No network: links to other
-sites are not looked at.
+The file must be one that git knows, or a folder of such. After a # comes the
+anchor of a heading there, as GitHub makes them. No network: links to other
+sites are not checked.
 """
 import os
 import re
@@ -24,7 +24,7 @@ UNDERLINE = re.compile(r'^ {0,3}(=+|-+)[ \t]*$')
 
 
 def prose(text):
-    """Its lines with their numbers, without those of code."""
+    """Its numbered lines; those of code are made empty."""
     fence, before = None, ""
     for number, line in enumerate(text.splitlines(), 1):
         mark = FENCE.match(line)

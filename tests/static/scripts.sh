@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# All shell scripts under shellcheck and all Python under pyflakes, found by their
+# Runs shellcheck on all shell scripts and pyflakes on all Python, found by their
 # first line or name.
 # shellcheck source=tests/static/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -29,7 +29,7 @@ done
 
 status=0
 shellcheck -x -S warning "${shell[@]}" || status=1
-# That it compiles, without leaving a __pycache__ behind.
+# Does it compile? Without leaving a __pycache__ behind.
 for f in "${python[@]}"; do
 	python3 -c 'import sys; compile(open(sys.argv[1], "rb").read(), sys.argv[1], "exec")' "$f" || status=1
 done

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# sparse on the kernel's files that the patches touch: whatever it says of the
-# patched tree and not of the stock one is a fault, but for what stands in
-# sparse-accepted. Nothing is built: the options that each file was compiled with
-# are in the patched tree's object folder, and so are the generated headers.
+# sparse on the kernel's files that the patches touch. A warning about the patched
+# tree but not the stock one is a fault, unless sparse-accepted has it. Nothing is
+# built: the patched tree's object folder has the compiler options of each file and
+# the generated headers.
 # usage: tests/static/sparse.sh STOCK-TREE PATCHED-TREE OBJECT-FOLDER
 #	(in the PATCHED-TREE, built)
 # shellcheck source=tests/static/lib.sh
@@ -17,24 +17,24 @@ accepted=$top/tests/static/sparse-accepted
 for f in "$stock/kernel/sched/core.c" "$patched/.patched-files" "$obj/kernel/sched/.core.o.cmd"; do
 	[ -f "$f" ] || die "wanted $f, found none; vm/build makes it"
 done
-# Else the headers generated from its configuration would not be the stock tree's.
+# Otherwise the generated headers would not fit the stock tree.
 ! grep -q 'Kconfig' "$patched/.patched-files" ||
 	die "wanted patches that add no option, found a Kconfig in $patched/.patched-files; compare with a stock tree configured for itself"
 
-# Sources in the folders where the patches touch one: what they include, as
-# sched.h, is for these folders' files alone.
+# All sources in the folders that the patches touch: only they include what a
+# patch may change there, as sched.h.
 mapfile -t folders < <(sed -n 's,^\(kernel/.*\)/[^/]*\.[ch]$,\1,p' "$patched/.patched-files" | sort -u)
 [ ${#folders[@]} -gt 0 ] || die "wanted C files below kernel/ in $patched/.patched-files, found none"
 
-# Twice. sparse calls it an error to compare an __rcu pointer with another, which
-# sched.h does, and once it has seen an error it looks no more at whether locks
-# taken are released. So once more with __rcu left out.
+# Twice. sparse calls it an error to compare an __rcu pointer with another, as
+# sched.h does. After an error it no longer checks that locks are released. So the
+# second run is without __rcu.
 printf '#undef __rcu\n#define __rcu\n' > "$work/no-rcu.h"
 
 sparse_file() { # TREE SOURCE OPTIONS PASS-OPTION...
 	local tree=$1 source=$2 options=$3
 	shift 3
-	# As the kernel's Makefile does with C=1. What it recorded is meant for a shell.
+	# As the kernel's Makefile with C=1. The recorded options are shell-quoted.
 	eval "sparse -D__linux__ -Dlinux -D__STDC__ -Dunix -D__unix__ -Wbitwise -Wno-return-void \
 		-Wno-unknown-attribute -D__x86_64__ --arch=x86 -mlittle-endian -m64 $options" \
 		"$(printf '%q ' "$@" "$tree/$source")" 2>&1 |
@@ -47,7 +47,7 @@ run() { # TREE
 	for folder in "${folders[@]}"; do
 		for object in "$folder"/.*.o.cmd; do
 			source=$(sed -n 's,^source_.* := \.\./,,p' "$object")
-			# What only the series has is not there in the stock tree.
+			# The stock tree lacks the files that the series adds.
 			if [ -z "$source" ] || [ ! -f "$1/$source" ]; then
 				continue
 			fi
@@ -65,7 +65,7 @@ run() { # TREE
 cd "$obj"
 run "$stock" > "$work/stock" 3> "$work/stock-files"
 run "$patched" > "$work/patched" 3> "$work/patched-files"
-# It does complain of the stock tree: else it did not work.
+# It must warn about the stock tree: else it did not work.
 [ -s "$work/stock" ] || die "wanted what sparse says of ${folders[*]} in $stock, found nothing; does it read these files at all?"
 
 grep -v '^#' "$accepted" | grep . | sort > "$work/accepted"
@@ -78,6 +78,6 @@ if [ -s "$work/faults" ]; then
 fi
 if [ -s "$work/stale" ]; then
 	cat "$work/stale"
-	die "wanted sparse to say the above, as sparse-accepted has it, found that it does not any more; remove it there"
+	die "wanted sparse to say the above, as in sparse-accepted, found that it no longer does; remove it there"
 fi
 echo "$(sort -u "$work/patched-files" | wc -l) files, $(wc -l < "$work/stock") lines about them in the stock tree, $(wc -l < "$work/new") new ones, all argued"

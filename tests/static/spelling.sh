@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# codespell on all files. Of a patch, on its changelog and the lines it adds: the
-# rest is other people's text. What is no mistake stands in .codespellrc.
+# codespell on all files; in a patch, only on its changelog and the lines it adds:
+# the rest is other people's text. Accepted words are in .codespellrc.
 # shellcheck source=tests/static/lib.sh
 . "$(dirname "$0")/lib.sh"
 

@@ -29,7 +29,7 @@
 #   cert-err34-c
 #	atol() of what this program or the kernel wrote
 #   cert-pos47-c, concurrency-thread-canceltype-asynchronous
-#	what is tested is that the library lives with it
+#	the tests check that the library survives it
 #   clang-analyzer-security.cert.env.InvalidPtr
 #	strerror() of glibc stays valid over a second one
 #   clang-analyzer-unix.Errno
@@ -61,11 +61,11 @@ off='readability-*
 	performance-no-int-to-ptr'
 
 want_tool clang-tidy clang-tidy
-want_tracked 'libswitchto/src/*.c' 'tests/*.c' 'tools/*.c'
+want_tracked 'libswitchto/src/*.c' 'tests/*.c' 'tools/*.c' 'examples/*.c'
 want_work
 
-# One process per file: in one for several, clang-tidy 14 finds every va_list of the
-# second one uninitialized. Without a build folder: what CMake adds are these options.
+# One process per file: given several, clang-tidy 14 finds every va_list of the second
+# file uninitialized. No build folder: CMake would add only these options.
 tidy() { # FILE
 	local checks=() options=(-std=c11 -Wall -Wextra -Wpedantic -Ilibswitchto/include)
 	case $1 in
@@ -74,8 +74,8 @@ tidy() { # FILE
 		# shellcheck disable=SC2086
 		checks=("--checks=$(set -f && printf -- '-%s,' $off)")
 		# The torture looks into the library, and its other half is one with hooks.
-		options+=(-D_GNU_SOURCE -Ilibswitchto/src)
-		[ "$1" != tests/delay_points.c ] || options+=(-DSWITCHTO_DELAY_POINTS)
+		options+=(-D_GNU_SOURCE -Ilibswitchto/src -Itests/support)
+		[ "$1" != tests/suite/delay_points.c ] || options+=(-DSWITCHTO_DELAY_POINTS)
 		;;
 	esac
 	clang-tidy --quiet "${checks[@]}" "$1" -- "${options[@]}" > "$work/${1//\//_}" 2>&1 || {

@@ -61,7 +61,7 @@ enum { EXIT_USAGE = 2, EXIT_SKIP = 77 };
 enum { NOT_MY_TURN, MY_TURN };
 
 struct player {
-	/* A cache line each: the words are to cost no more than they must. */
+	/* A cache line each: no false sharing between the words. */
 	_Alignas(64) _Atomic uint32_t turn;
 	const char *name;
 };
@@ -199,7 +199,7 @@ static uint64_t play(struct game *g, uint64_t iterations, bool explain)
 	}
 	end = now_ns();
 
-	/* B sleeps in its last hand-over: one turn more, to end in. */
+	/* B sleeps in its last hand-over: one more turn, to end it. */
 	expect(g, &g->a, 2 * g->iterations);
 	give_turn(&g->b);
 	wake(&g->b);
@@ -327,7 +327,7 @@ int main(int argc, char **argv)
 		return EXIT_USAGE;
 	}
 
-	/* What has been said stays said if a turn gets lost and this hangs. */
+	/* Flush each line: the output stays if a lost turn makes this hang. */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 
 	run(&g, iterations, explain);

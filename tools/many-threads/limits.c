@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * Which limit was it? Whatever a thread could not have, pthread_create() says
- * EAGAIN, "Resource temporarily unavailable". There are seven limits that it
- * can mean, each with a counter of its own somewhere in /proc or in a control
- * group. A limit was hit if what is used is at it now.
+ * Which limit was it? Whatever a thread lacks, pthread_create() says EAGAIN,
+ * "Resource temporarily unavailable". That can mean seven limits, each with a
+ * counter of its own somewhere in /proc or in a control group. A limit was hit
+ * if its counter has reached it.
  */
 #define _GNU_SOURCE
 #include "many-threads.h"
@@ -86,8 +86,8 @@ static void add(struct line *line, const char *format, ...)
 }
 
 /*
- * @used is so near to @most that @more does not fit. Either may be -1: not
- * known, or no limit.
+ * It is hit if @used + @more exceeds @most. @used -1: not known. @most -1: no
+ * limit.
  */
 static void limit(const char *name, long long most, long long used, long long more)
 {
@@ -134,7 +134,7 @@ static long long threads_of_user(uid_t uid)
 	return n;
 }
 
-/* Root's threads are not counted, nor are those of who may exceed limits. */
+/* Threads of root and of users who may exceed limits are not counted. */
 static bool exempt_from_nproc(const char *status)
 {
 	const unsigned long long sys_admin = 1ULL << 21, sys_resource = 1ULL << 24;
@@ -169,7 +169,7 @@ static void limit_bytes(const char *name, int which, long long used_kib, size_t 
 		limit(name, (long long)r.rlim_cur, used_kib * 1024, (long long)bytes);
 }
 
-/* The folder under which the control groups of @type are seen; false: nowhere. */
+/* The folder where control groups of @type are mounted; false: nowhere. */
 static bool cgroup_mount(const char *type, const char *option, char *folder, size_t size)
 {
 	static char text[65536];
@@ -193,7 +193,7 @@ static bool cgroup_mount(const char *type, const char *option, char *folder, siz
 	return false;
 }
 
-/* pids.max of the group and of each above it: any of them can be the one. */
+/* pids.max of the group and of each above it: any may be the limit hit. */
 static void limit_cgroup(const char *line, const char *type, const char *option)
 {
 	char folder[1024], path[4096], file[4200], name[4300], *slash;
@@ -283,6 +283,6 @@ void say_limits(long wanted, long made, const char *what, int error, size_t byte
 			wanted, made, what, strerror(error), hit.text, others.text);
 	else
 		fprintf(stderr,
-			"many-threads: wanted %ld threads, made %ld: %s: %s; none of these limits is seen to be hit, raise the likeliest: %s; those that were made are resumed and joined\n",
+			"many-threads: wanted %ld threads, made %ld: %s: %s; no limit was found to be hit, raise the likeliest: %s; those that were made are resumed and joined\n",
 			wanted, made, what, strerror(error), others.text);
 }

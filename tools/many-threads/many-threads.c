@@ -15,9 +15,9 @@
  * from one mapping, which is one region whatever their number, and there is no
  * room for guard pages: a stack that overflows runs into its neighbour, so its
  * size has to be right. 16 KiB is the least that pthread_attr_setstack() takes,
- * and three times what a thread needs that only calls the library. The mapping
- * is never touched as a whole (MAP_NORESERVE), and has no huge pages, of which
- * one would make 128 stacks resident.
+ * and three times what a thread that only calls the library needs. The mapping
+ * is never touched as a whole (MAP_NORESERVE). It has no huge pages: each would
+ * make 128 stacks resident.
  *
  * Memory. A parked thread keeps its kernel stack, 16 KiB on x86-64, and its
  * task_struct in the kernel. In user space it keeps the pages of its stack that
@@ -25,18 +25,18 @@
  * descriptor, struct pthread, with the thread-local variables below it, and
  * then, below a gap, the first frame. The gap is room for the thread-local
  * variables of libraries that may be loaded later, and it pushes the first frame
- * into another page than the descriptor's: in glibc 2.36 on x86-64 the one is at
- * 2368 bytes below the top and the other at 4400, which no place for the top can
- * bring into one page. Without the room the first frame is at 2992. That leaves
- * 1100 bytes for all frames, so a thread that calls the library and little else
- * stays in one page: 4 KiB instead of 8. The room is set when a program starts,
+ * into another page than the descriptor's. In glibc 2.36 on x86-64 the descriptor
+ * is 2368 bytes below the top and the first frame 4400: never in one page. Without
+ * the room the first frame is at 2992. That leaves 1100 bytes for all frames, so a
+ * thread that calls the library and little else stays in one page: 4 KiB instead
+ * of 8. The room is set when a program starts,
  * by GLIBC_TUNABLES in its environment, so this program starts itself once more
  * with
  *
  *	GLIBC_TUNABLES=glibc.rtld.nns=1:glibc.rtld.optional_static_tls=0
  *
- * which a program may do that needs no dlmopen() and loads no libraries with
- * initial-exec variables later. To see it without: GLIBC_TUNABLES= many-threads
+ * A program may do so if it needs no dlmopen() and loads no libraries with
+ * initial-exec variables later. To run without it: GLIBC_TUNABLES= many-threads
  *
  * Outside the stacks there is, per thread, the table of its thread-local
  * variables' addresses (glibc, about 300 bytes from malloc()), its line in the
@@ -56,7 +56,7 @@
  * them has gone to sleep, that is, parked. No other program on the machine
  * makes a difference to that. (Under PREEMPT_RT a thread also sleeps for locks
  * of the kernel, so a few may still be on their way when it is measured. Nothing
- * else depends on it: a resume that comes before the wait is kept.)
+ * else depends on it: a resume before the wait stays pending.)
  */
 #define _GNU_SOURCE
 #include "many-threads.h"
@@ -96,7 +96,7 @@ static pid_t main_tid;
 static _Atomic long announced, failed, returned;
 static _Atomic long slept_before;
 
-/* The first return that was not what it should be. */
+/* Set by the first wrong return from a wait. */
 static atomic_flag wrong_said = ATOMIC_FLAG_INIT;
 static atomic_bool wrong;
 
@@ -115,7 +115,7 @@ void nap(void)
 
 /* ---- a thread ------------------------------------------------------------ */
 
-/* Not part of wait_here()'s frame: that one stays while the thread is parked. */
+/* noinline: wait_here()'s frame, which stays while parked, must be small. */
 static __attribute__((noinline)) long times_slept(void)
 {
 	struct rusage usage;
@@ -421,8 +421,8 @@ static void say_failed(long wanted, long made)
 }
 
 /*
- * How many were made. All have announced themselves then; if one is missing, or
- * is of no use, it has been said why. -1: they don't even begin to run.
+ * Returns how many were made; all have announced themselves. If one is missing
+ * or has failed, it has been said why. -1: they don't even begin to run.
  */
 static long make_threads(long n, pthread_t *threads, bool verbose)
 {
@@ -468,17 +468,16 @@ static bool resume_all(long made, uint32_t round)
 			return false;
 		}
 	}
-	/* None has more than one to take: resumes are not counted by the library. */
+	/* At most one is pending for each: the library does not count resumes. */
 	return await(&returned, living * (long)round, "returned from their wait");
 }
 
 /*
- * How many objects a cache may have more than at the start if none was lost.
- * SLUB keeps free ones in slabs per CPU and counts them as active, and the other
- * programs on the machine go on: with task_structs a little, in a cache that
- * serves more than threads with anything. And where the stacks of the kernel
- * were is remembered, see is_left(), in objects whose cache may have been merged
- * with another.
+ * How many more objects than at the start a cache may have without a leak. SLUB
+ * keeps free objects in slabs per CPU and counts them as active. Other programs
+ * on the machine go on: they add few task_structs, but any number of objects to
+ * a shared cache. The kernel also remembers where stacks were, see is_left(), in
+ * objects whose cache may have been merged with another.
  */
 static long tolerance(const char *cache, long n)
 {
@@ -493,7 +492,7 @@ static long tolerance(const char *cache, long n)
 	return slack;
 }
 
-/* The first that is still there, in @what; false if nothing is. */
+/* Writes the first leftover to @what; false if there is none. */
 static bool is_left(const struct snapshot *start, const struct snapshot *parked,
 		    const struct snapshot *end, long n, char *what, size_t size)
 {
@@ -502,7 +501,7 @@ static bool is_left(const struct snapshot *start, const struct snapshot *parked,
 	long long slab = parked->unreclaimable - start->unreclaimable;
 	long long most;
 
-	/* Of few threads, what else ends and begins on the machine can be more. */
+	/* Threads of other programs may outnumber few threads. */
 	if (stack < x86_64_stack)
 		stack = x86_64_stack;
 	if (slab < 0)
@@ -536,10 +535,9 @@ static bool is_left(const struct snapshot *start, const struct snapshot *parked,
 		long before, now;
 
 		/*
-		 * The kernel keeps the addresses of former stacks: until it is
-		 * worth while to flush the TLBs, and since Linux 6.9 for others
-		 * of that size (mm/vmalloc.c). That no stack is there any more is
-		 * told by VmallocUsed.
+		 * The kernel keeps the addresses of former stacks: until a flush
+		 * of the TLBs pays off, and since Linux 6.9 for others of that
+		 * size (mm/vmalloc.c). VmallocUsed shows that no stack is left.
 		 */
 		if (!grew_by_threads(start, c, n) || !strcmp(c->name, "vmap_area"))
 			continue;
@@ -565,8 +563,8 @@ static bool is_left(const struct snapshot *start, const struct snapshot *parked,
 }
 
 /*
- * Root may have a cache let go of what is free in it: of the slabs it keeps per
- * CPU, and of what KASAN keeps from being used again, on a kernel that has it.
+ * Root may make a cache release its free objects: those in its slabs per CPU,
+ * and those in KASAN's quarantine, on a kernel that has it.
  */
 static void shrink(const struct snapshot *start, const struct snapshot *parked, long n)
 {
@@ -589,7 +587,7 @@ static void shrink(const struct snapshot *start, const struct snapshot *parked, 
 	}
 }
 
-/* RCU frees late, and a joined thread may be on its way out for a moment. */
+/* RCU frees late, and a joined thread may still be exiting. */
 static bool nothing_left(const struct snapshot *start, const struct snapshot *parked, long n)
 {
 	enum { SECONDS = 10 };
@@ -685,7 +683,7 @@ static int run(const struct options *o)
 	else
 		atomic_store(&rounds, 1);
 
-	/* Threads that don't return can't be joined either: end with them. */
+	/* Threads that don't return can't be joined: end without joining. */
 	first_resume = last_round = now_ns();
 	for (uint32_t round = 1; round <= atomic_load(&rounds); round++) {
 		last_round = now_ns();
@@ -731,14 +729,14 @@ static const char help[] =
 	"       many-threads -x SECONDS [-n N]\n"
 	"Make N threads, park them all, measure, resume them all, join them all.\n"
 	"  -n N        how many threads (1000; with -x 64)\n"
-	"  -s KIB      stack of each, in KiB, rounded up to a page (the smallest there is)\n"
+	"  -s KIB      stack of each, in KiB, rounded up to a page (the smallest possible)\n"
 	"  -r ROUNDS   how often to resume each (1)\n"
 	"  -x SECONDS  instead: resume random ones of N threads that begin, wait and end\n"
-	"              all the time, and check that none returns which was not resumed\n"
+	"              all the time, and check that none returns without a resume\n"
 	"  -v          more figures, and progress on standard error\n"
 	"  -h          this help\n"
 	"exit status: 0 every thread was parked, resumed and joined, and nothing is left;\n"
-	"             1 not so, and a line that says what; 2 usage\n";
+	"             1 otherwise, and a line says why; 2 usage\n";
 
 static long number(int opt, const char *arg, long min, long max)
 {
@@ -757,9 +755,9 @@ static long number(int opt, const char *arg, long min, long max)
 }
 
 /*
- * Once more, with the environment that keeps a thread in one page. Not if there
- * is one already, and not in a program that runs with another user's rights,
- * which is not given it.
+ * Starts again with the tunables that keep a thread in one page. Not if there are
+ * any already, and not with another user's rights: the program would not get
+ * them.
  */
 static void restart_with_tunables(char **argv)
 {

@@ -12,7 +12,7 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-/* How long nothing may move before that is a failure. */
+/* After so long without progress the run has failed. */
 #define STALL_SECONDS 60
 
 /* What malloc() asks the kernel for when it has nothing left. */
@@ -22,7 +22,7 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 /*
  * The whole of a file, cut at @size - 1, as a string; NULL if it can't be read.
- * Without stdio, for it also has to work when there is no memory left.
+ * Without stdio: it must also work when no memory is left.
  */
 char *read_text(const char *path, char *text, size_t size);
 
@@ -30,10 +30,10 @@ char *read_text(const char *path, char *text, size_t size);
 long long field(const char *text, const char *key);
 
 /*
- * One line on standard error: how many threads were wanted and made, @error,
- * and which limit it was, as far as that can be told; then those it was not.
- * Called while the threads that were made still live, for they are what is
- * compared with the limits. @bytes is how much memory the failed call wanted.
+ * Prints one line on standard error: how many threads were wanted and made,
+ * @error, the limit that was hit, if known, and the other limits. To be called
+ * while the threads that were made still live: they are compared with the
+ * limits. @bytes is how much memory the failed call wanted.
  */
 void say_limits(long wanted, long made, const char *what, int error, size_t bytes);
 

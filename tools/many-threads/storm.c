@@ -11,28 +11,27 @@
  *  - a wait returns the resumer's TID, and only if the resumer has resumed this
  *    thread: none that was meant for another thread that had the same TID.
  *
- * That a resume gets lost is no mistake here, for its thread may end without
- * another wait.
+ * A lost resume is no mistake here: its thread may end without another wait.
  *
- * A TID comes back when the kernel has gone through all the others. To have it
- * back at once, as root, in a PID namespace whose first process this program is,
- * so that it may set the TID to go on from (ns_last_pid) and nobody else minds:
+ * The kernel reuses a TID only after all others. For reuse at once, run this as
+ * root and as the first process of a PID namespace. There it may set the TID to
+ * go on from (ns_last_pid) without disturbing others:
  *
  *	unshare --fork --pid --mount-proc many-threads -x 10
  *
  * How a thread knows whether it was resumed
  * -----------------------------------------
  * The resumer numbers its resumes. Before each it writes into the account of
- * the TID: the resume's number, the one's before, and how many there have been.
- * After each it publishes its number as done. Main notes which number was done
- * before it makes a thread: those up to there were over before the thread
- * existed, so none of them may reach it. So of a thread that returns for the
+ * the TID: the resume's number, the previous number, and how many there were.
+ * After each it publishes its number as done. Before main makes a thread, it
+ * notes the last number done. Resumes up to that number were over before the
+ * thread existed, so none of them may reach it. When a thread returns for the
  * n-th time, the account must show n resumes with higher numbers.
  *
- * The count of those begins when the thread first looks at its account; of the
- * ones between its creation and that moment at most two can still make it
- * return, one that is kept and one that is on its way. The account has the
- * numbers of the last two for that.
+ * That count begins when the thread first looks at its account. Of the resumes
+ * between its creation and that moment at most two can still make it return:
+ * one pending and one in progress. For these, the account has the last two
+ * numbers.
  */
 #define _GNU_SOURCE
 #include "many-threads.h"
@@ -77,7 +76,7 @@ static _Atomic pid_t newest, resumer_tid;
 static atomic_bool over, wrong;
 static _Atomic long resumes, gone, returns, timeouts, reused;
 
-/* Where TIDs begin again; -1: it is the kernel that decides. */
+/* The file to set the next TID; -1: the kernel decides. */
 static int last_pid = -1;
 
 static uint32_t random_next(uint32_t *state)
@@ -102,7 +101,7 @@ static uint64_t resumes_of(const struct account *a, uint64_t count_at_start, uin
 	return early + atomic_load(&a->count) - count_at_start;
 }
 
-/* All TIDs in use come from a few times as many as there are threads. */
+/* Keeps TIDs below a few times the number of threads. */
 static void go_round(void)
 {
 	static const char first[] = "100";
@@ -117,7 +116,7 @@ static void *lives(void *arg)
 	struct slot *slot = arg;
 	pid_t tid = (pid_t)syscall(SYS_gettid), from;
 	struct account *a = &accounts[tid];
-	/* Before the numbers: one that comes between them is counted twice, not missed. */
+	/* Read before the numbers: a resume in between counts twice, none is missed. */
 	uint64_t count = atomic_load(&a->count), n = 0, early;
 	const struct timespec shortly = { .tv_nsec = slot->life % 200000 };
 	enum life life = slot->life % LIVES;
@@ -193,7 +192,7 @@ static void *resume_them(void *arg)
 	return NULL;
 }
 
-/* Joins those that have ended and, unless it is @closing, makes others. How many live. */
+/* Joins ended threads and, unless @closing, replaces them. Returns how many live. */
 static long look_round(uint32_t *state, bool closing, long *made, int *error)
 {
 	long living = 0;
@@ -231,7 +230,7 @@ int storm(long threads, long seconds)
 
 	n_slots = threads;
 	slots = calloc((size_t)n_slots, sizeof(*slots));
-	/* One for every TID there can be; a page is there once a TID in it is used. */
+	/* One for every possible TID; a page exists once a TID in it is used. */
 	accounts = mmap(NULL, PID_MAX_LIMIT * sizeof(*accounts), PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (!slots || accounts == MAP_FAILED) {
@@ -253,7 +252,7 @@ int storm(long threads, long seconds)
 		return EXIT_FAILED;
 	}
 
-	/* Long enough on a slow machine as well for what has ended to be resumed. */
+	/* Long enough, on a slow machine too, to resume some ended threads. */
 	end = now_ns() + (uint64_t)seconds * 1000000000;
 	while ((now_ns() < end || (made < 4 * n_slots && now_ns() < end + 60 * 1000000000ULL)) &&
 	       !error && !atomic_load(&wrong))

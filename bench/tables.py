@@ -1,0 +1,237 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""Keep the figures in README.md and docs/ those of docs/results.json.
+
+Without an option, rewrite what is between the markers. In a file, each marker of a table has a
+line of its own:
+
+    <!-- table: summary -->
+    <!-- end of table -->
+
+A figure within a line: <!--=insn-switch-->1,098<!--/-->
+"""
+
+import argparse
+import difflib
+import glob
+import itertools
+import json
+import os
+import re
+import shutil
+import sys
+
+import charts
+import results
+from figures import MEMORY, TABLES, Tables
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+DOCS = os.path.join(TOP, "docs")
+RESULTS = os.path.join(DOCS, "results.json")
+ADOPTERS = os.path.join(DOCS, "adopters.json")
+
+# ---------------------------------------------------------------- a run -> results.json
+
+CONTEXT = ("kernel", "mitigations", "hz", "preemption", "accelerator", "host_cpu", "cpus")
+MANY_THREADS = (*MEMORY, "created_per_s", "exited_per_s")
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise results.BadInput(f"{path}: can't read it: {error.strerror}") from None
+
+
+def rounded(value):
+    """Finely, as the tables round once more."""
+    return "invalid" if value is None else round(value, 4)
+
+
+def rows_of(columns):
+    rows = []
+    for key in sorted({key for c in columns.values() for key in c.keys()}, key=results.sort_key):
+        row = dict(zip(("row", "backend", "placement"), key))
+        for (kind, unit), column in columns.items():
+            cell = column.cell(key)
+            if cell and not cell.skipped:
+                row[f"{kind} {unit}"] = rounded(cell.value)
+                if (kind, unit) == ("patched", "ns") and cell.value is not None:
+                    row["patched CPU"] = rounded(cell.cpu_time)
+        rows += [row] if len(row) > 3 else []
+    return rows
+
+
+def collect(folder):
+    """-> (results, columns, growths) of a results folder of vm/bench."""
+    loaded, growths = results.load(sorted(glob.glob(os.path.join(folder, "*.json"))))
+    columns = {(c.kind, c.unit): c for c in loaded}
+    kinds = [(kind, unit) for unit in ("ns", "insn") for kind in ("stock", "patched")]
+    grown = [(g.whole.kind, g.whole.unit) for g in growths]
+    if [(c.kind, c.unit) for c in loaded] != kinds or grown != kinds[3:] or \
+            not results.ring_curves(loaded[-1]):
+        raise results.BadInput(f"{folder}: wanted the results of one vm/bench: stock and patched, "
+                               "time and instructions, parked threads, and rings")
+    time, insn = columns["patched", "ns"], columns["patched", "insn"]
+    many = re.findall(r"^(\w+) +(-?\d+)\b", read(os.path.join(folder, "many-threads.txt")), re.M)
+    many = {name: int(value) for name, value in many if name in MANY_THREADS}
+    if missing := [name for name in MANY_THREADS if name not in many]:
+        raise results.BadInput(f"{folder}/many-threads.txt: wanted '{missing[0]}', found none")
+
+    context = {"date": time.context["date"][:10]} | {key: time.context[key] for key in CONTEXT}
+    qemu = os.path.join(folder, "qemu.txt")
+    if os.path.exists(qemu):
+        context["qemu"] = re.search(r"[\d.]+", read(qemu)).group()
+    return {
+        "context": context,
+        "rows": rows_of(columns),
+        "shares": [{"chain": name, "share": rounded(cell.value),
+                    "expected": rounded(cell.counter("expected"))}
+                   for name in insn.share_names() for cell in [insn.share(name)]],
+        "parked": [{"row": key[0], **{str(n): rounded(cell.value) for n, cell in cells.items()}}
+                   for key, cells in results.parked_curves(growths[0])],
+        "ring": [{str(n): rounded(cell.value) for n, cell in cells.items()}
+                 for _, cells in results.ring_curves(insn)],
+        "many_threads": many,
+    }, loaded, growths
+
+
+def collect_adopters(folder):
+    """Of a results folder of vm/adopt; what was not run keeps the figures that it had."""
+    programs = json.loads(read(ADOPTERS)) if os.path.exists(ADOPTERS) else {}
+    paths = sorted(glob.glob(os.path.join(folder, "*", "*.json")))
+    paths = [path for path in paths
+             if os.path.basename(path) == os.path.basename(os.path.dirname(path)) + ".json"]
+    if not paths:
+        raise results.BadInput(f"{folder}: wanted the results of vm/adopt, found none")
+    for path in paths:
+        name = os.path.basename(path)[:-5]
+        found = json.loads(read(path))
+        programs[name] = found | {key: programs[name][key] for key in ("rows", "tests")
+                                  if name in programs and not found[key]}
+        if os.path.exists(path[:-5] + ".png"):
+            shutil.copy(path[:-5] + ".png", os.path.join(DOCS, f"adopter-{name}.png"))
+    return dict(sorted(programs.items()))
+
+
+def as_json(data):
+    """One row a line."""
+    def block(value):
+        if isinstance(value, list):
+            return "[\n" + ",\n".join("  " + json.dumps(row) for row in value) + "\n ]"
+        return json.dumps(value)
+    return "{\n" + ",\n".join(f' "{key}": {block(value)}' for key, value in data.items()) + "\n}\n"
+
+
+# ---------------------------------------------------------------- tables -> README.md, docs/*.md
+
+BEGIN, END = re.compile(r"<!-- table: (\S+) -->"), "<!-- end of table -->"
+INLINE = re.compile(r"<!--=(\S+?)-->(.*?)<!--/-->")
+
+
+def wanted(lines, tables, complain):
+    """@lines as they should be. complain(number of the line, what) of markers that are faulty."""
+    made, inside = [], None
+    for number, line in enumerate(lines, 1):
+        begin = BEGIN.fullmatch(line)
+        if begin and inside or line == END and not inside:
+            complain(number, f"unbalanced marker {line}")
+        elif begin:
+            inside = number
+            made.append(line)
+            if begin[1] in TABLES:
+                made += getattr(tables, begin[1])()
+            else:
+                complain(number, f"unknown table '{begin[1]}', wanted one of {', '.join(TABLES)}")
+        elif line == END:
+            inside = None
+            made.append(line)
+        elif re.search("<!-- *(table|end of)", line):
+            complain(number, f"wanted a marker alone in its line, found {line}")
+        elif not inside:
+            made.append(INLINE.sub(
+                lambda m: f"<!--={m[1]}-->{tables.figures.get(m[1], m[2])}<!--/-->", line))
+            for name, _ in INLINE.findall(line):
+                if name not in tables.figures:
+                    complain(number, f"unknown figure '{name}', wanted one of "
+                                     f"{', '.join(tables.figures)}")
+            if re.search("<!--[=/]", INLINE.sub("", line)):
+                complain(number, "unbalanced marker of a figure")
+    if inside:
+        complain(inside, f"unbalanced marker {lines[inside - 1]}")
+    return made
+
+
+def compare(tables):
+    """-> ({path: its text as it should be}, faults of markers, differences)"""
+    texts, faults, differences = {}, [], []
+    for path in [os.path.join(TOP, "README.md"), *sorted(glob.glob(os.path.join(DOCS, "*.md")))]:
+        name = os.path.relpath(path, TOP)
+        lines, before = read(path).split("\n"), len(faults)
+        made = wanted(lines, tables, lambda number, what: faults.append(f"{name}:{number}: {what}"))
+        texts[path] = "\n".join(made)
+        if len(faults) > before:
+            continue
+        # A table may have another number of rows, so the lines after it need not be in place.
+        for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, lines, made, False).get_opcodes():
+            if tag != "equal":
+                for k, (old, new) in enumerate(itertools.zip_longest(lines[i1:i2], made[j1:j2])):
+                    differences.append(f"{name}:{min(i1 + k, i2) + 1}: found "
+                                       f"{old or 'nothing'}, wanted {new or 'nothing'}")
+    return texts, faults, differences
+
+
+def run(args):
+    data, loaded = None, ()
+    if args.folder:
+        data, *loaded = collect(args.folder)
+    try:
+        programs = collect_adopters(args.adopters) if args.adopters else json.loads(read(ADOPTERS))
+        tables = Tables(data or json.loads(read(RESULTS)), programs)
+    except (LookupError, TypeError, ValueError) as error:
+        raise results.BadInput(f"{RESULTS} and {ADOPTERS}: wanted what --from and --adopters write, "
+                               f"found something else ({error!r}); run bench/tables.py --from DIR "
+                               "or --adopters DIR") from None
+    texts, faults, differences = compare(tables)
+    if args.check or faults:
+        for line in faults + differences * args.check:
+            print(line)
+        return 1 if faults or differences else 0
+    if data:
+        charts.save(DOCS, ("png",), *loaded)
+        write(RESULTS, as_json(data))
+    if args.adopters:
+        write(ADOPTERS, json.dumps(programs, indent=1) + "\n")
+    for path, text in texts.items():
+        if text != read(path):
+            write(path, text)
+    return 0
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    print(f"wrote {os.path.relpath(path, TOP)}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    option = parser.add_mutually_exclusive_group()
+    option.add_argument("--from", dest="folder", metavar="DIR",
+                        help="first make docs/results.json and the charts docs/*.png of DIR, a "
+                             "results folder of vm/bench")
+    option.add_argument("--adopters", metavar="DIR",
+                        help="first put the programs of DIR, a results folder of vm/adopt, into "
+                             "docs/adopters.json, with their charts")
+    option.add_argument("--check", action="store_true",
+                        help="change nothing; status 1 if a table or a marker is not right")
+    try:
+        sys.exit(run(parser.parse_args()))
+    except results.BadInput as error:
+        sys.exit(f"tables.py: {error}")
+
+
+if __name__ == "__main__":
+    main()

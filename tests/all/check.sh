@@ -1,0 +1,260 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# usage: check.sh NAME COMMAND [ARGUMENT ...]
+# Runs one test of CMakeLists.txt beside this file: COMMAND is a function below, or a
+# program. All output goes to build/test/log/NAME.log. If COMMAND fails, prints what a reader of
+# a remote log needs first: what failed, and the end.
+# The options of vm/test are in the environment: TEST_KERNEL, TEST_ACCEL.
+# shellcheck source=vm/lib.sh
+. "$(dirname "$0")/../../vm/lib.sh"
+
+name=$1
+shift
+opt_kernel=${TEST_KERNEL:-6.12} opt_accel=${TEST_ACCEL:-auto}
+out=$top/build/test
+log=$out/log
+mkdir -p "$log" || die "wanted to write $log, can't; is the disk full or the folder not yours?"
+
+# --- static ------------------------------------------------------------------
+
+static() { "$top/tests/static/$1" "${@:2}"; }
+
+man_pages() {
+	local page status=0
+	cd "$top/libswitchto/man" || return 1
+	for page in *.[237]; do
+		# A page of one line is a link to another.
+		[ "$(wc -l < "$page")" -eq 1 ] || mandoc -T lint -W warning "$page" || status=1
+	done
+	return $status
+}
+
+# README and docs show the figures of docs/results.json.
+tables() { "$top/bench/tables.py" --check; }
+
+# The stock source has no git, which knows commits.
+checkpatch() {
+	local p status=0
+	want_source
+	cd "$stock" || return 1
+	for p in "$top/kernel/patches/$opt_kernel"/*.patch; do
+		perl scripts/checkpatch.pl --strict --no-tree --no-signoff --ignore FILE_PATH_CHANGES,UNKNOWN_COMMIT_ID "$p" || status=1
+	done
+	return $status
+}
+
+sparse() { # the kernel's files that the patches touch
+	kernel bench
+	static sparse.sh "$stock" "$tree" "$tree/obj-bench"
+}
+
+# --- host --------------------------------------------------------------------
+
+declare -A build_options=(
+	[gcc]='-DCMAKE_BUILD_TYPE=Release'
+	[clang]='-DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++'
+	[asan]='-DCMAKE_BUILD_TYPE=Debug -DSWITCHTO_SANITIZE=address,undefined'
+	# From LLVM 19 on the runtime of TSan can be told that a system call blocks.
+	[tsan]='-DCMAKE_C_COMPILER=clang-19 -DSWITCHTO_SANITIZE=thread'
+)
+
+build() { # NAME
+	# shellcheck disable=SC2086
+	cmake -S "$top" -B "$out/$1" -DSWITCHTO_WERROR=ON ${build_options[$1]} && cmake --build "$out/$1" -j "$(nproc)"
+}
+
+host() { # NAME
+	build "$1" && ctest --test-dir "$out/$1" --output-on-failure --no-tests=error --output-junit "$log/$name.xml"
+}
+
+model() { "$top/tests/model/run" --build "$out/model" --jobs 1 "$@"; }
+library_variants() { "$top/tests/broken/library/run" --build "$out/broken-library" "$@"; }
+
+# --- kernels -----------------------------------------------------------------
+
+sources() {
+	want_source
+	want_patched
+}
+
+kernel() { # CONFIG
+	opt_config=$1
+	want_kernel
+}
+
+selftests_build() {
+	kernel bench
+	want_kselftest
+}
+
+# --- vm ----------------------------------------------------------------------
+
+in_vm() { # CONFIG CPUS CMD...
+	local try status
+	for try in 1 2 3; do
+		in_vm_once "$@" && return
+		status=$?
+		emulator_failed || return $status
+		echo "run $try of 3 is void"
+	done
+	return 1
+}
+
+in_vm_once() { # CONFIG CPUS CMD...
+	local status=0
+	opt_config=$1 opt_cpus=$2
+	shift 2
+	opt_rw=("$out") opt_mem=4G opt_timeout=1800
+	want_vm
+	vm_exec "$@" || status=$?
+	[ $status -eq 0 ] || echo "status in the VM: $status"
+	! kernel_complained || return 1
+	return $status
+}
+
+# The library's tests. On the patched kernel nothing may skip for want of FUTEX_SWAP.
+suite() { # CONFIG CPUS
+	# Each backend once is enough, and the memory of a thread is tested elsewhere.
+	local outcome=$log/$name.ctest but='suite\.(default|static)|many_threads' divisor=1
+	# What wake-wait asks of the kernel is not what the patches change: two CPUs are enough.
+	[ "$1$2" = bench2 ] || but+='|.*\.wake-wait'
+	# As many slots as CPUs; on the host with each number.
+	but+="|sched\.[a-z]*\.[^$2]\..*"
+	# With the debug kernel each of these takes minutes.
+	[ "$1" != debug ] || { but+='|special\..*|security\..*|torture.*|fuzz_.*|swap_kernel.*'; divisor=5; }
+	# A group with a quota and a cpuset exists all the time: the first and the last
+	# one patch the kernel, see in_vm().
+	in_vm "$1" "$2" sh -c "cd /sys/fs/cgroup && echo '+cpu +cpuset' > cgroup.subtree_control && mkdir hold &&
+		echo 10000 10000 > hold/cpu.max; TEST_LOOPS_DIVISOR=$divisor ctest --test-dir '$out/gcc' -LE host -E '^($but)\$' --output-on-failure --no-tests=error --timeout 1200 \
+		--output-junit '$log/$name.xml' > '$outcome' 2>&1" || {
+		cat "$outcome"
+		return 1
+	}
+	cat "$outcome"
+	if grep -i 'Skipped' "$outcome"; then
+		echo "a test skipped on the patched kernel, where nothing is missing"
+		return 1
+	fi
+}
+
+# Hand-overs with all that may happen to them. On the debug kernel the scheduler's
+# sums are verified at the same time.
+torture() { # CONFIG CPUS SECONDS [OPTION...]
+	"$top/vm/torture" --build "$out/gcc" --kernel "$opt_kernel" --accel "$opt_accel" --config "$1" --cpus "$2" --seconds "${@:3}"
+}
+
+# The other backend, on a machine that the torture may change.
+torture_wake_wait() { # CONFIG CPUS SECONDS
+	local text
+	text=$(in_vm "$1" "$2" env SWITCHTO_BACKEND=wake-wait "$out/gcc/tests/bin/torture" --need-all --seconds="$3" 2>&1) || { echo "$text"; return 1; }
+	echo "$text"
+	grep -q '^torture: ok .* backend=wake-wait ' <<< "$text"
+}
+
+# Hostile calls of futex(2), and faults injected into them.
+fuzz() { # CONFIG CPUS SECONDS
+	in_vm "$1" "$2" "$out/gcc/tests/bin/fuzz_futex" --seconds="$3" --need-swap --machine --faults --patience=60
+}
+
+# Many threads parked at once, all resumed, all joined, nothing left.
+many_threads() { # COUNT
+	local text
+	text=$(in_vm bench 2 "$out/gcc/tools/many-threads/many-threads" -n "$1" 2>&1) || { echo "$text"; return 1; }
+	echo "$text"
+	grep -q '^backend  *swap$' <<< "$text"
+}
+
+# Resumes of threads that end at that moment. This kernel has control groups of
+# memory, so also: the memory of a swap is charged to the group.
+storm() { # CONFIG CPUS
+	local text
+	text=$(in_vm "$1" "$2" sh -c "'$top/tests/suite/many_threads.sh' '$out/gcc/tools/many-threads/many-threads' storm &&
+		'$out/gcc/tests/bin/security_futex' memory" 2>&1) || { echo "$text"; return 1; }
+	echo "$text"
+	grep -q 'charged to their control group' <<< "$text" || return 1
+	! grep 'left out' <<< "$text" || return 1
+	grep -q '^backend  *swap$' <<< "$text"
+}
+
+demo() {
+	local text
+	text=$(in_vm bench 2 "$out/gcc/tools/futex-swap-demo/futex-swap-demo" -i 20000) || { echo "$text"; return 1; }
+	echo "$text"
+	[ "$(grep -c '^PASS' <<< "$text")" -eq 2 ]
+}
+
+profile() {
+	local text
+	text=$("$top/vm/profile" --kernel "$opt_kernel" --seconds 1 -- "$out/gcc/tools/futex-swap-demo/futex-swap-demo" -i 1000000000) || return 1
+	echo "$text"
+	grep -q '  __switch_to$' <<< "$text"
+}
+
+# Tests that may skip: what the configuration can't have, and a test of several
+# variants where one variant has no meaning.
+selftest_skips='one can be stopped by a tracer only|there is no target|no core scheduling'
+declare -A selftest_skips_of=(
+	[bench]='CONFIG_SCHED_AUTOGROUP|no tracefs|debug/fail(_futex|slab)'
+	[debug]='never met between its timer'
+	[rt]='CONFIG_SCHED_AUTOGROUP|no tracefs|debug/fail(_futex|slab)|never met between its timer'
+	[up]='CONFIG_SCHED_AUTOGROUP|no tracefs|debug/fail(_futex|slab)|CONFIG_CFS_BANDWIDTH|CONFIG_FAIR_GROUP_SCHED'
+)
+
+# Status 4 is kselftest's word for skipped.
+selftests() { # CONFIG CPUS [OPTION...]
+	local text status=0 may="$selftest_skips|${selftest_skips_of[$1]}"
+	[ "$2" -gt 1 ] || may+='|needs two CPUs'
+	text=$(in_vm "$1" "$2" "$top/tests/vm/selftests.sh" "$top/build/kselftest" "${@:3}" 2>&1) || status=$?
+	echo "$text"
+	if grep '# SKIP' <<< "$text" | grep -vE "$may"; then
+		echo "the above skipped, and should not on a kernel of $1.config"
+		return 1
+	fi
+	return $status
+}
+
+# Two CPUs of one core: core scheduling says which threads may share it.
+core_scheduling() {
+	local text
+	qemu_more='-smp cores=1,threads=2 -cpu max,topoext=on'
+	text=$(selftests debug 2 -t cookies_no_handoff) || { echo "$text"; return 1; }
+	echo "$text"
+	! grep -q SKIP <<< "$text"
+}
+
+# Upstream's own tests, by run.sh, which knows their arguments. The status of run.sh is
+# that of the last test; the text says what failed. Some of these tests only wait a
+# fixed time for an event (futex_requeue: 10 ms). A busy host breaks them on the stock
+# kernel as well: so up to three runs, each shown.
+selftests_upstream() { # CONFIG CPUS
+	local text try
+	kernel "$1"
+	for try in 1 2 3; do
+		text=$(in_vm "$1" "$2" sh -c "cd '$top/build/kselftest' && USE_COLOR=0 sh '$tree/tools/testing/selftests/futex/functional/run.sh' 2>&1") || {
+			echo "$text"
+			return 1
+		}
+		echo "$text"
+		grep -qE '^ok ' <<< "$text" || return 1
+		grep -E '^not ok|^Bail out|Result: *(FAIL|ERROR)' <<< "$text" || return 0
+		echo "run $try of 3: the above failed"
+	done
+	return 1
+}
+
+# -----------------------------------------------------------------------------
+
+# For vm/test, which says every minute what runs.
+: > "$log/$name.running"
+trap 'rm -f "$log/$name.running"' EXIT
+status=0
+(set +e; "$@") > "$log/$name.log" 2>&1 < /dev/null &
+pid=$!
+end_with $pid
+wait $pid || status=$?
+[ $status -ne 0 ] || exit 0
+[ $status -ne 77 ] || { tail -n 1 "$log/$name.log"; exit 77; }
+echo "$name: status $status; log: $log/$name.log"
+grep -nE -B 3 '^not ok|^FAIL|\*\*\*(Failed|Timeout|Exception)|^\[ *FAILED' "$log/$name.log" | head -n 30 || true
+tail -n 15 "$log/$name.log"
+exit 1

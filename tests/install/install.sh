@@ -1,0 +1,122 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# usage: install.sh BUILD PREFIX
+# Installs the build in BUILD under PREFIX and uses it from there as others do.
+set -eu
+
+fail() {
+	echo "install.sh: $*" >&2
+	exit 1
+}
+
+[ $# -eq 2 ] || fail "wanted BUILD and PREFIX, found $# arguments"
+build=$1
+prefix=$2
+here=$(cd "$(dirname "$0")" && pwd)
+cc=${CC:-cc}
+cxx=${CXX:-c++}
+
+# Of an earlier run, and of nobody else: it has to hold the library's header.
+if [ -e "$prefix" ]; then
+	[ -e "$prefix/include/switchto/switchto.h" ] ||
+		fail "wanted a new folder, found $prefix: remove it"
+	rm -rf "$prefix"
+fi
+cmake --install "$build" --prefix "$prefix" >/dev/null
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+pc=$(find "$prefix" -name switchto.pc)
+[ -n "$pc" ] || fail "wanted switchto.pc under $prefix, found none"
+PKG_CONFIG_PATH=$(dirname "$pc")
+export PKG_CONFIG_PATH
+lib=$(pkg-config --variable=libdir switchto)
+cflags=$(pkg-config --cflags switchto)
+libs=$(pkg-config --libs switchto)
+static_libs=$(pkg-config --static --libs switchto)
+
+version=$(sed -n 's/^#define SWITCHTO_VERSION_[A-Z]* //p' "$prefix/include/switchto/switchto.h" |
+	paste -sd .)
+found=$(pkg-config --modversion switchto)
+[ "$found" = "$version" ] || fail "wanted version $version of switchto.pc, found $found"
+
+# What is exported: the public functions and nothing else.
+nm -D --defined-only "$lib/libswitchto.so" |
+	sed -n 's/^[0-9a-f]* [^A] \([^@]*\).*/\1/p' | sort >"$work/found"
+cat >"$work/wanted" <<-END
+	switchto_backend
+	switchto_resume
+	switchto_self
+	switchto_switch
+	switchto_switch_timed
+	switchto_switch_until
+	switchto_version
+	switchto_wait
+	switchto_wait_until
+END
+diff "$work/wanted" "$work/found" || fail "wanted these exported symbols (<), found those (>)"
+
+soname=$(readelf -d "$lib/libswitchto.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
+[ "$soname" = libswitchto.so.0.2 ] || fail "wanted soname libswitchto.so.0.2, found $soname"
+[ -e "$lib/$soname" ] || fail "wanted $lib/$soname, found nothing"
+
+# The static library meets the names of whoever links it. <sys/sdt.h> defines a hidden one.
+stray=$(nm -g --defined-only "$lib/libswitchto.a" |
+	awk 'NF == 3 && $3 !~ /^(switchto_|_\.stapsdt\.base$)/ { print $3 }')
+[ -z "$stray" ] || fail "wanted names that begin with switchto_ in libswitchto.a, found: $stray"
+
+for page in man7/switchto.7 man2/futex_swap.2 $(sed 's|.*|man3/&.3|' "$work/wanted"); do
+	[ -s "$prefix/share/man/$page" ] || fail "wanted the man page share/man/$page, found none"
+done
+
+warnings="-Wall -Wextra -Wpedantic -Werror"
+
+# The header by itself, with every compiler that is here.
+for compiler in "$cc" gcc clang; do
+	if ! command -v "$compiler" >/dev/null; then
+		echo "install.sh: no $compiler here, the header is not checked with it"
+		continue
+	fi
+	for std in c11 gnu11; do
+		# shellcheck disable=SC2086
+		echo '#include <switchto/switchto.h>' |
+			"$compiler" -x c -std=$std $warnings $cflags -fsyntax-only - ||
+			fail "wanted a header that is clean for $compiler -std=$std"
+	done
+	# shellcheck disable=SC2086
+	echo '#include <switchto/switchto.h>' |
+		"$compiler" -x c++ -std=c++17 $warnings $cflags -fsyntax-only - ||
+		fail "wanted a header that is clean for $compiler -std=c++17"
+done
+
+run() {
+	LD_LIBRARY_PATH=$lib "$@" || fail "wanted $1 to succeed, got status $?"
+}
+
+# shellcheck disable=SC2086
+{
+	"$cc" -std=c11 $warnings $cflags "$here/consumers/consumer.c" -o "$work/c" $libs
+	"$cxx" -std=c++17 $warnings $cflags "$here/consumers/consumer.cpp" -o "$work/cpp" $libs
+	"$cc" -std=c11 $warnings $cflags "$here/consumers/consumer.c" -o "$work/c_static" \
+		-Wl,-Bstatic $static_libs -Wl,-Bdynamic
+}
+run "$work/c"
+run "$work/cpp"
+run "$work/c_static"
+ldd "$work/c" | grep -q "$soname" ||
+	fail "wanted a program that needs $soname, found: $(ldd "$work/c")"
+if ldd "$work/c_static" | grep -q libswitchto; then
+	fail "wanted a program that needs no libswitchto.so, found one that does"
+fi
+
+build_consumers() {
+	cmake -S "$here/consumers" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" &&
+		cmake --build "$work/cmake"
+}
+if ! build_consumers >"$work/log" 2>&1; then
+	cat "$work/log" >&2
+	fail "wanted a CMake project that finds switchto::switchto, see above"
+fi
+for program in c cpp c_static cpp_static; do
+	run "$work/cmake/consumer_$program"
+done

@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# How vm/ reacts to bad input and to a VM that fails: one line that names what
+# was wanted and found, an exit status, and no process left.
+set -u
+
+top=$(cd "$(dirname "$0")/../.." && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failed=0
+cd "$top" || exit 1
+
+# expect STATUS PATTERN CMD...: status and the last line of standard error.
+expect() {
+	local want=$1 pattern=$2 status=0 last
+	shift 2
+	"$@" > "$scratch/out" 2> "$scratch/err" < /dev/null || status=$?
+	last=$(tail -n 1 "$scratch/err")
+	if [ "$status" -ne "$want" ]; then
+		echo "FAIL: $*: wanted status $want, found $status: $last"
+	elif ! grep -qE -- "$pattern" <<< "$last"; then
+		echo "FAIL: $*: wanted a last line like '$pattern', found '$last'"
+	else
+		echo "ok: $*: $last"
+		return
+	fi
+	failed=1
+}
+
+# no_vm_left WHEN PATTERN: soon no QEMU has PATTERN in its command line.
+no_vm_left() {
+	for _ in $(seq 50); do
+		pgrep -f "qemu-system.*$2" > /dev/null || return 0
+		sleep 0.1
+	done
+	echo "FAIL: $1: QEMU still runs: $(pgrep -f "qemu-system.*$2")"
+	failed=1
+	pkill -f "qemu-system.*$2"
+}
+
+for command in build run shell test bench profile broken torture coverage sched-ext adopt; do
+	expect 2 "wanted .*, found '--frobnicate'" vm/$command --frobnicate
+	command_line=("vm/$command" --kernel 2.4)
+	[ $command != run ] || command_line+=(-- true)
+	expect 2 "wanted one of: .*found '2.4'" "${command_line[@]}"
+	expect 2 "end of the line" vm/$command --kernel
+	expect 0 '^$' vm/$command --help
+done
+expect 2 "wanted bench, debug, rt, up, kcsan or scx; found 'fast'" vm/run --config fast -- true
+expect 2 "found 'many'" vm/run --cpus many -- true
+expect 2 "found '65'" vm/run --cpus 65 -- true
+expect 2 "found 'much'" vm/run --mem much -- true
+expect 2 "found 'warp'" vm/run --accel warp -- true
+expect 2 "found 'soon'" vm/run --timeout soon -- true
+expect 2 'TCG only' vm/run --accel kvm --icount -- true
+expect 2 'no command' vm/run
+expect 2 "wanted a folder, found '/nowhere'" vm/run --rw /nowhere -- true
+expect 2 'which is for the VM' vm/build --deb --stock
+expect 2 'wanted --deb with it' vm/build --config-file x
+expect 1 'kernel configuration at /nowhere' vm/build --deb --config-file /nowhere
+expect 2 'wanted 2 or more' vm/bench --cpus 1
+expect 1 'folder that can be written' vm/bench --quick --results /proc/results
+expect 2 'end of the line' vm/test -R
+expect 2 "wanted one of: .*systemc.*; found 'nothing'" vm/adopt nothing
+expect 2 "found 'often'" vm/adopt --rounds often systemc
+
+# A guest that works: status, both streams, standard input, the folder.
+expect 3 '^to stderr$' vm/run --accel tcg -- sh -c 'echo to stdout; echo to stderr >&2; exit 3'
+[ "$(cat "$scratch/out")" = 'to stdout' ] || { echo "FAIL: wanted CMD's output, found '$(cat "$scratch/out")'"; failed=1; }
+text=$(SWITCHTO_BACKEND='it'\''s "quoted"' vm/run --accel tcg -- sh -c 'pwd; echo "$SWITCHTO_BACKEND"; printf "%s|" "$@"' sh 'a  b' "it's" '$HOME' 2> /dev/null)
+[ "$text" = "$PWD
+it's \"quoted\"
+a  b|it's|\$HOME|" ] || { echo "FAIL: wanted arguments and environment as they are, found '$text'"; failed=1; }
+expect 127 'not found' vm/run --accel tcg -- no-such-program
+
+# Guests that fail.
+expect 125 "guest's kernel panicked" vm/run --accel tcg -- sh -c 'echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger; sleep 60'
+expect 124 'not done in 20 s' vm/run --accel tcg --timeout 20 -- sleep 300
+no_vm_left 'after the time limit' "$(grep -o 'build/vm/run/[A-Za-z0-9]*' "$scratch/err" | tail -n 1)"
+
+# Starts a VM in the background. Sets $vm_pid and $qemu_pid.
+start_vm() {
+	rm -f "$scratch/up"
+	# A background job ignores SIGINT from its start, which bash can't undo.
+	setsid env --default-signal=INT vm/run --accel tcg --rw "$scratch" -- sh -c "touch '$scratch/up'; sleep 300" > /dev/null 2> "$scratch/err" < /dev/null &
+	vm_pid=$!
+	for _ in $(seq 600); do
+		[ ! -e "$scratch/up" ] || break
+		sleep 0.2
+	done
+	[ -e "$scratch/up" ] || { echo "FAIL: the VM did not come up: $(cat "$scratch/err")"; exit 1; }
+	# By its folder: other VMs may run.
+	qemu_pid=$(pgrep -f "qemu-system.*$scratch")
+}
+
+start_vm
+kill -9 "$qemu_pid"
+status=0
+wait "$vm_pid" || status=$?
+if [ $status -eq 125 ] && grep -q 'QEMU ended before CMD did' "$scratch/err"; then
+	echo "ok: QEMU killed: $(tail -n 1 "$scratch/err")"
+else
+	echo "FAIL: QEMU killed: wanted status 125 and a line, found $status: $(tail -n 1 "$scratch/err")"
+	failed=1
+fi
+
+for signal in TERM INT; do
+	start_vm
+	kill -$signal "$vm_pid"
+	status=0
+	wait "$vm_pid" || status=$?
+	[ $status -ge 128 ] || { echo "FAIL: SIG$signal: wanted a status of 128 and more, found $status"; failed=1; }
+	no_vm_left "after SIG$signal" "$scratch"
+	echo "ok: SIG$signal ends the VM (status $status)"
+done
+
+# A series that does not apply, and the source of another version: on a copy, to
+# keep the checkout's own trees.
+copy=$scratch/copy
+mkdir -p "$copy/build/vm"
+cp -r kernel vm "$copy/"
+stock=$(echo build/vm/linux-*-stock)
+cp -al "$stock" "$copy/build/vm/" 2> /dev/null || cp -a "$stock" "$copy/build/vm/"
+series=$copy/kernel/patches/6.12
+sed -i 's/^ ./ %/' "$series"/0001-*.patch # no line of context is in the source
+expect 1 'applying kernel/patches/6.12: failed .*does not apply.*log: ' "$copy/vm/build"
+[ ! -e "$copy/build/vm/linux-6.12-patched" ] || { echo 'FAIL: a half-patched tree was left'; failed=1; }
+mkdir "$scratch/source"
+printf 'VERSION = 5\nPATCHLEVEL = 4\nSUBLEVEL = 1\n' > "$scratch/source/Makefile"
+expect 1 "wanted the source of Linux 6.12, found '5.4.1'" env KERNEL_SRC="$scratch/source" "$copy/vm/build" --stock
+expect 1 'wanted the kernel source at /nowhere' env KERNEL_SRC=/nowhere "$copy/vm/build" --stock
+
+# Programs of others: one whose source changed, that does not build, that can't be had.
+cp -r CMakeLists.txt adopters libswitchto tools "$copy/"
+mkdir -p "$copy/adopters/fake" "$copy/build/adopt/fake/fetched/source"
+echo 'deb fake 1 bookworm' > "$copy/adopters/fake/source"
+echo 'fake 1 ' > "$copy/build/adopt/fake/fetched/.id"
+printf '%s\n' '--- a/file' '+++ b/file' '@@ -1 +1 @@' -old +new > "$copy/adopters/fake/switchto.patch"
+cat > "$copy/adopters/fake/build.sh" << 'END'
+title='Fake 1'
+packages='' variants=unpatched
+build() { echo 'error: fake.h: not found'; return 1; }
+END
+echo newer > "$copy/build/adopt/fake/fetched/source/file"
+expect 1 'switchto.patch: failed .*does not apply.*refresh it; log: ' "$copy/vm/adopt" fake
+echo old > "$copy/build/adopt/fake/fetched/source/file"
+expect 1 'building Fake 1, unpatched: failed .*fake.h: not found; log: ' "$copy/vm/adopt" fake
+rm -r "$copy/build/adopt/fake/fetched"
+echo 'Dir::Etc { sourceparts "/nowhere"; sourcelist "/nowhere"; };' > "$scratch/apt.conf"
+expect 1 "fetching the source of fake 1: failed .*wanted a Debian mirror among apt's sources, found none" env APT_CONFIG="$scratch/apt.conf" "$copy/vm/adopt" fake
+APT_CONFIG=$scratch/apt.conf "$copy/vm/adopt" --list > "$scratch/list"
+grep -q '^fake .*Fake 1, not here: wanted a Debian mirror' "$scratch/list" ||
+	{ echo 'FAIL: vm/adopt --list: wanted a reason why fake can not run here'; failed=1; }
+
+# Results of programs: another output, a test that libswitchto breaks, tests that were cut off.
+run='{"benchmark": "b", "seconds": 1, "cpu": 1'
+fake=$scratch/fake
+mkdir "$fake"
+printf '%s\n' 'ok one' 'ok two' 'tests ended' > "$fake/tests-stock-unpatched.log"
+# DIGEST-OF-SWAP TEST...: a results folder, and what the report says of it.
+# shellcheck disable=SC2317 # called by expect
+adopters() {
+	printf '%s\n' "$run, \"column\": \"unpatched\", \"digest\": \"same\"}" "$run, \"column\": \"swap\", \"digest\": \"$1\"}" > "$fake/insn-patched.json"
+	printf '%s\n' "${@:2}" > "$fake/tests-patched-swap.log"
+	bench/adopters.py --title Fake --patch adopters/systemc/switchto.patch "$fake"
+}
+expect 0 '' adopters same 'ok one' 'ok two' 'tests ended'
+expect 1 'b: wanted the same output everywhere, found 2: ' adopters other 'ok one' 'ok two' 'tests ended'
+expect 1 'swap on the patched kernel: pass unpatched and not here: two$' adopters same 'ok one' 'not ok two' 'tests ended'
+expect 1 'run unpatched or here, not in both: three$' adopters same 'ok one' 'ok two' 'ok three' 'tests ended'
+expect 1 'wanted some to pass, found none$' adopters same 'tests ended'
+expect 1 'wanted them to run to the end' adopters same 'ok one' 'ok two'
+
+exit $failed

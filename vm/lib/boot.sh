@@ -1,0 +1,242 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154
+# SPDX-License-Identifier: MIT
+#
+# The VM: boot it, run a command in it, judge its kernel log. vm/lib.sh sources this file.
+
+# Each run has a folder of its own, which the guest can write: the command, what
+# it returned, and the kernel's log.
+quote() { printf "'%s' " "${@//\'/\'\\\'\'}"; }
+
+end_vm() {
+	local pid
+	pid=$(cat "$run/qemu.pid" 2> /dev/null || true)
+	[ -z "$pid" ] || kill "$pid" 2> /dev/null || true
+	[ -z "${vng_pid:-}" ] || kill "$vng_pid" 2> /dev/null || true
+}
+
+new_run() {
+	mkdir -p "$vm/run" || die "wanted to write $vm/run, can't; is the disk full or the folder not yours?"
+	# Remove folders of runs that are older than a day.
+	find "$vm/run" -mindepth 1 -maxdepth 1 -mtime +0 -exec rm -rf {} +
+	run=$(mktemp -d "$vm/run/XXXXXX") || die "wanted a folder in $vm/run, can't make one; is the disk full?"
+}
+
+# A hook for commands that do more with a VM than run it. Called when $run exists,
+# before the VM starts. May set $qemu_more, options for QEMU. Before it ends the VM
+# early on purpose, it must make $run/ended.
+prepare_run() { :; }
+qemu_more=''
+
+# Sets $vng: the virtme-ng command line without CMD; with ports for CMD's output if
+# there is an argument. Needs $accel.
+vng_command() { # [streams]
+	local dir args
+	vng=(vng --run "$image" --force-9p --cpus "$opt_cpus" --memory "$opt_mem" --rwdir "$run")
+	for dir in "${opt_rw[@]}"; do
+		vng+=(--rwdir "$(realpath "$dir")")
+	done
+	[ "$accel" = kvm ] || vng+=(--disable-kvm)
+	# Log all to a file, whatever the first console omits.
+	for args in "console=hvc0 ignore_loglevel mitigations=off" "${opt_append[@]}"; do
+		vng+=(--append "$args")
+	done
+	args="-pidfile $run/qemu.pid -device virtio-serial-pci,id=vm"
+	args="$args -chardev file,id=vm.log,path=$run/kernel.log -device virtconsole,bus=vm.0,chardev=vm.log"
+	if [ $# -gt 0 ]; then
+		# virtme-ng's ports for the standard streams are found by udev,
+		# which on a busy host, and under -icount, can come too late:
+		# then the command runs and its output is lost. These are found
+		# in sysfs by guest.sh.
+		args="$args -chardev file,id=vm.out,path=$run/out -device virtserialport,bus=vm.0,chardev=vm.out,name=vm.out"
+		args="$args -chardev file,id=vm.err,path=$run/err -device virtserialport,bus=vm.0,chardev=vm.err,name=vm.err"
+	fi
+	[ -z "$opt_icount" ] || args="$args -icount shift=0,sleep=off"
+	args="$args${qemu_more:+ $qemu_more}"
+	vng+=("--qemu-opts=$args")
+}
+
+# vm_exec CMD...: runs it in the VM, with the standard streams of the caller.
+# Returns its status. 124: the time limit; 125: the VM failed.
+#
+# Under TCG with several CPUs, one boot in fifty ended within seconds (QEMU 7.2, a
+# busy host), before the kernel had a console to say why. CMD has not begun by
+# then, so boot again, with a message.
+vm_exec() {
+	local try status
+
+	for try in 1 2 3; do
+		status=0
+		vm_exec_once "$@" || status=$?
+		if [ $status -ne 125 ] || [ "$accel" != tcg ] || [ -e "$run/up" ] || [ $try -eq 3 ]; then
+			return $status
+		fi
+		say "booting once more ($try of 2)"
+	done
+}
+
+vm_exec_once() {
+	local start=$SECONDS limit_boot=${VM_BOOT_LIMIT:-600} status why='' copiers v
+
+	new_run
+	prepare_run
+	vng_command streams
+	{
+		cat <<- END
+			#!/bin/sh
+			for port in /sys/class/virtio-ports/*; do
+				case \$(cat "\$port/name" 2> /dev/null) in
+				vm.out) out=/dev/\${port##*/} ;;
+				vm.err) err=/dev/\${port##*/} ;;
+				esac
+			done
+			exec > "\$out" 2> "\$err" || exit
+			echo up > $(quote "$run/up")
+			cd $(quote "$PWD") || {
+				echo "vm/run: wanted the folder "$(quote "$PWD")", found that the guest has a /tmp and /run of its own; start from another one, or name it with --rw" >&2
+				echo 126 > $(quote "$run/status")
+				exit 126
+			}
+		END
+		env -0 | while IFS= read -r -d '' v; do
+			case $v in
+			SWITCHTO_* | PATH=* | TERM=* | LANG=*) echo "export ${v%%=*}=$(quote "${v#*=}")" ;;
+			esac
+		done
+		cat <<- END
+			$(quote "$@")
+			status=\$?
+			echo \$status > $(quote "$run/status.new") && mv $(quote "$run/status.new" "$run/status")
+			exit \$status
+		END
+	} > "$run/guest.sh" || die "wanted to write $run/guest.sh, can't; is the disk full?"
+	chmod +x "$run/guest.sh"
+
+	trap 'end_vm; trap - INT TERM; exit 130' INT
+	trap 'end_vm; trap - INT TERM; exit 143' TERM
+	mkfifo "$run/out" "$run/err"
+	cat < "$run/out" &
+	copiers=$!
+	cat < "$run/err" >&2 &
+	copiers="$copiers $!"
+	# Both are opened for writing here as well, so that their readers come to
+	# an end even if QEMU never opens them.
+	exec 5> "$run/out" 6> "$run/err" 7<&0
+	"${vng[@]}" --exec "$run/guest.sh" <&7 7<&- 5>&- 6>&- > "$run/vng.log" 2>&1 &
+	vng_pid=$!
+	exec 7<&-
+	while kill -0 "$vng_pid" 2> /dev/null; do
+		sleep 0.1
+		if [ ! -e "$run/up" ] && [ $((SECONDS - start)) -ge "$limit_boot" ]; then
+			why="the guest did not come up in $limit_boot s"
+		elif [ "$opt_timeout" -gt 0 ] && [ $((SECONDS - start)) -ge "$opt_timeout" ]; then
+			why="CMD was not done in $opt_timeout s (--timeout)"
+		else
+			continue
+		fi
+		end_vm
+		break
+	done
+	wait "$vng_pid" 2> /dev/null || true
+	vng_pid=
+	exec 5>&- 6>&-
+	# shellcheck disable=SC2086
+	wait $copiers
+	trap - INT TERM
+
+	if [ -n "$why" ]; then
+		say "$why; the VM was ended; kernel log: $run/kernel.log"
+		return 124
+	fi
+	[ ! -e "$run/ended" ] || return 0
+	if [ -f "$run/status" ]; then
+		status=$(cat "$run/status")
+		return "$status"
+	fi
+	if grep -q 'Kernel panic' "$run/kernel.log" 2> /dev/null; then
+		why="the guest's kernel panicked: $(grep -m1 -o 'Kernel panic.*' "$run/kernel.log")"
+	elif [ -e "$run/up" ]; then
+		why="QEMU ended before CMD did"
+	else
+		why="QEMU ended before the guest was up: $(tail -n 1 "$run/vng.log" 2> /dev/null)"
+	fi
+	say "$why; wanted CMD's exit status, found none; kernel log: $run/kernel.log"
+	return 125
+}
+
+# Sets $accel: what --accel says, or for auto what works here. That /dev/kvm
+# opens is not enough: nested hosts offer one that can't run an ordinary kernel.
+# So a kernel is booted, and the answer kept until the host is rebooted.
+choose_accel() {
+	local answer id
+
+	accel=$opt_accel
+	if [ "$accel" = kvm ]; then
+		{ [ -r /dev/kvm ] && [ -w /dev/kvm ]; } ||
+			die "--accel kvm: wanted /dev/kvm, found none that can be opened; use --accel tcg, or load the kvm module, or join the group kvm"
+		return
+	fi
+	[ "$accel" = auto ] || return 0
+	if [ ! -r /dev/kvm ] || [ ! -w /dev/kvm ]; then
+		accel=tcg
+		say "accelerator: TCG (no /dev/kvm that can be opened)"
+		return
+	fi
+	id="$(cat /proc/sys/kernel/random/boot_id) $(qemu-system-x86_64 --version | head -n 1)"
+	answer=$vm/accel
+	if [ "$(head -n 1 "$answer" 2> /dev/null)" != "$id" ]; then
+		accel=tcg
+		# shellcheck disable=SC2030,SC2031
+		if (accel=kvm opt_timeout=60 opt_icount='' opt_cpus=1 opt_rw=() VM_BOOT_LIMIT=45; vm_exec true) > /dev/null 2>&1 < /dev/null; then
+			accel=kvm
+		fi
+		printf '%s\n%s\n' "$id" "$accel" > "$answer"
+	fi
+	accel=$(tail -n 1 "$answer")
+	if [ "$accel" = kvm ]; then
+		say "accelerator: KVM"
+	else
+		say "accelerator: TCG (/dev/kvm is there, but a kernel does not boot under it)"
+	fi
+}
+
+# The whole way to a VM: what the options ask for is built and $accel known.
+want_vm() {
+	want_kernel
+	lock
+	want_virtme
+	unlock
+	choose_accel
+}
+
+# The kernel patches its code by means of an int3. TCG with several CPUs (QEMU 7.2)
+# may execute that int3 after it is gone from memory: an oops in any patched code,
+# as in enqueue_entity() when the first cpu.max sets a static key. The kernel is not
+# at fault; such a run is repeated, with a message.
+emulator_failed() {
+	[ "$opt_cpus" -gt 1 ] && [ "$accel" = tcg ] && grep -q 'Oops: int3' "$run/kernel.log" || return
+	say "the emulator executed a stale int3: $run/kernel.log"
+}
+
+# Complaints in the kernel's log are part of every test's result. Exceptions: data
+# races of the stock kernel, one pattern a line, without functions of the series on
+# either side.
+kernel_complained() {
+	if grep -nE 'WARNING:|BUG:|Oops|general protection|kernel BUG|KASAN|KCSAN:|possible .* detected|INFO: (task|rcu)|Call Trace|inconsistent lock|unable to handle|ODEBUG|Kernel panic|scheduling while atomic' "$run/kernel.log" |
+		grep -vE "^[0-9]+:\[ *[0-9.]+\] ($(sed 's/^^//; s/$$//' "$top/tests/vm/kcsan-known" | paste -sd '|'))\$"; then
+		echo "the guest's kernel complained: $run/kernel.log"
+		return 0
+	fi
+	[ -s "$run/kernel.log" ] || { echo "the guest's kernel log is empty: $run/kernel.log"; return 0; }
+	return 1
+}
+
+# For the benchmarks, which write down where they ran.
+export_context() {
+	SWITCHTO_ACCEL=$accel
+	SWITCHTO_UNIT=ns
+	# shellcheck disable=SC2031
+	[ -z "$opt_icount" ] || SWITCHTO_UNIT=insn
+	SWITCHTO_HOST_CPU=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+	export SWITCHTO_ACCEL SWITCHTO_UNIT SWITCHTO_HOST_CPU
+}

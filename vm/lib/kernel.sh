@@ -1,0 +1,201 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154
+# SPDX-License-Identifier: MIT
+#
+# The kernel: source, patches, configuration, image, selftests. vm/lib.sh sources this file.
+
+source_version() { # TREE
+	awk -F ' *= *' '$1 == "VERSION" { v = $2 } $1 == "PATCHLEVEL" { p = $2 } $1 == "SUBLEVEL" { s = $2; exit }
+		END { print v "." p "." s }' "$1/Makefile" 2> /dev/null
+}
+
+unpack_source() { # TARBALL-OR-TREE TARGET
+	rm -rf "$2.new" "$2"
+	mkdir -p "$2.new"
+	if [ -d "$1" ]; then
+		tar -C "$1" --exclude=.git -cf - . | tar -C "$2.new" -xf -
+	else
+		tar -C "$2.new" --strip-components=1 -xf "$1"
+	fi
+	mv "$2.new" "$2"
+}
+
+# The unpatched tree, in $stock.
+want_source() {
+	local from=${KERNEL_SRC:-} id version
+
+	stock=$vm/linux-$opt_kernel-stock
+	if [ -z "$from" ]; then
+		if [ ! -f "/usr/src/linux-source-$opt_kernel.tar.xz" ]; then
+			want_packages "linux-source-$opt_kernel"
+		fi
+		from=/usr/src/linux-source-$opt_kernel.tar.xz
+	fi
+	[ -e "$from" ] || die "wanted the kernel source at $from, found nothing; set KERNEL_SRC to a tree or a tarball of $opt_kernel"
+	id="$(realpath "$from") $(stat -c '%Y %s' "$from")"
+	if [ "$(cat "$stock/.origin" 2> /dev/null)" != "$id" ]; then
+		need_space 3000 "the kernel source"
+		step unpack "unpacking $from" unpack_source "$from" "$stock"
+		version=$(source_version "$stock")
+		case $version in
+		"$opt_kernel".*) ;;
+		*)
+			rm -rf "$stock"
+			die "wanted the source of Linux $opt_kernel, found '$version' in $from; set KERNEL_SRC to a tree or a tarball of $opt_kernel"
+			;;
+		esac
+		echo "$id" > "$stock/.origin"
+	fi
+}
+
+# A hash of the patches' diffs, without their changelogs.
+patches_id() {
+	local patches=$top/kernel/patches/$opt_kernel
+	{
+		cat "$patches/series"
+		sed -s -n '/^diff --git/,$p' "$patches"/*.patch
+	} | sha256sum | cut -c1-16
+}
+
+apply_patches() { # TREE
+	local p
+	: > "$1/.patched-files"
+	while read -r p; do
+		echo "applying $p"
+		patch -d "$1" -p1 --no-backup-if-mismatch -F0 -f < "$top/kernel/patches/$opt_kernel/$p" || {
+			echo "error: $p does not apply to Linux $(source_version "$1")"
+			return 1
+		}
+		sed -n 's,^+++ b/\([^\t]*\).*,\1,p' "$top/kernel/patches/$opt_kernel/$p" >> "$1/.patched-files"
+	done < "$top/kernel/patches/$opt_kernel/series"
+}
+
+# Hard links to the stock tree: patch(1) replaces what it changes. Object
+# folders are kept, or begin as a copy of the stock tree's: make then builds
+# only what the patches touch.
+make_patched() { # STOCK TARGET
+	local stock=$1 target=$2 new=$2.new f obj old=''
+
+	rm -rf "$new"
+	mkdir "$new"
+	(cd "$stock" && find . -mindepth 1 -maxdepth 1 ! -name 'obj-*' -exec cp -al -t "$new" {} +)
+	rm -f "$new/.stamp"
+	apply_patches "$new" || { rm -rf "$new"; return 1; }
+	if [ -d "$target" ]; then
+		# A file that only the former series changed would be older
+		# than its object: it gets a new time. A file that is the
+		# same after both keeps its time.
+		old=$(sort -u "$target/.patched-files" "$new/.patched-files")
+		for f in $old; do
+			[ -f "$new/$f" ] || continue
+			if cmp -s "$target/$f" "$new/$f"; then
+				cp -p --remove-destination "$target/$f" "$new/$f"
+			else
+				cp --remove-destination "$new/$f" "$new/$f.tmp" && mv "$new/$f.tmp" "$new/$f"
+			fi
+		done
+		for obj in "$target"/obj-*; do
+			[ ! -d "$obj" ] || mv "$obj" "$new/"
+		done
+		rm -rf "$target"
+	fi
+	mv "$new" "$target"
+}
+
+want_patched() {
+	local id
+
+	tree=$vm/linux-$opt_kernel-patched
+	id="$(patches_id) $(cat "$stock/.origin")"
+	if [ "$(cat "$tree/.stamp" 2> /dev/null)" != "$id" ]; then
+		step patch "applying kernel/patches/$opt_kernel" make_patched "$stock" "$tree"
+		echo "$id" > "$tree/.stamp"
+	fi
+}
+
+fragments() {
+	echo "$top/kernel/config/bench.config"
+	[ "$opt_config" = bench ] || echo "$top/kernel/config/$opt_config.config"
+}
+
+configure_kernel() { # OBJ
+	local wanted line found
+
+	cd "$tree" || return 1
+	mkdir -p "$1"
+	# Options not asked for are off, as in tinyconfig. Merging fragments into
+	# a finished tinyconfig would add what is "default y" below them.
+	# shellcheck disable=SC2046
+	cat kernel/configs/tiny-base.config kernel/configs/tiny.config arch/x86/configs/tiny.config $(fragments) > "$1/all.config"
+	make -s O="$1" ARCH=x86_64 KCONFIG_ALLCONFIG="$1/all.config" allnoconfig
+	# kconfig silently drops impossible options; here that is an error. The later of two fragments decides an option.
+	# shellcheck disable=SC2046
+	wanted=$(sed -n 's/^# \(CONFIG_[A-Z0-9_]*\) is not set$/\1=n/p; /^CONFIG_/p' $(fragments) | tac | awk -F= '!seen[$1]++')
+	for line in $wanted; do
+		found=$(grep -E "^${line%%=*}=" "$1/.config" || echo "${line%%=*}=n")
+		[ "$found" = "$line" ] || {
+			echo "error: $opt_config.config: wanted $line, found $found; something it depends on is missing in the fragment"
+			return 1
+		}
+	done
+}
+
+# objtool's objects record absolute paths. With wrong ones make would rebuild
+# objtool, and then every object, because objtool has checked them all.
+seed_objects() { # FROM TO
+	rm -rf "$2.new"
+	cp -a "$1" "$2.new"
+	rm -f "$2.new/.stamp"
+	find "$2.new/tools" \( -name '*.cmd' -o -name '*.d' \) -exec sed -i "s,$(dirname "$1")/,$(dirname "$2")/,g" {} +
+	mv "$2.new" "$2"
+}
+
+# KASAN's checks in lockdep.c took more than a third of a debug kernel's time. Without
+# them a freed lock is still found when it is taken.
+compile_kernel() { # OBJ
+	make -C "$1" ARCH=x86_64 KBUILD_BUILD_TIMESTAMP="2026-01-01" KBUILD_BUILD_USER=vm KBUILD_BUILD_HOST=libswitchto \
+		KASAN_SANITIZE_lockdep.o=n -j"$(nproc)" bzImage vmlinux
+}
+
+# Builds what the options ask for, if need be. The image's path is in $image.
+want_kernel() {
+	local obj id
+
+	lock
+	# shellcheck disable=SC2086
+	want_packages $packages_vm
+	# shellcheck disable=SC2086
+	[ "$opt_config" != scx ] || want_packages $packages_scx
+	want_source
+	tree=$stock
+	[ "$opt_patched" = stock ] || want_patched
+	obj=$tree/obj-$opt_config
+	# shellcheck disable=SC2046
+	id=$(cat $(fragments) "$stock/.origin" | cat - <(gcc --version; declare -f compile_kernel) | sha256sum | cut -c1-16)
+	[ "$opt_patched" = stock ] || id="$id $(patches_id)"
+	image=$obj/arch/x86/boot/bzImage
+	if [ "$(cat "$obj/.stamp" 2> /dev/null)" != "$id" ] || [ ! -f "$image" ]; then
+		need_space 1500 "building the kernel"
+		if [ "$opt_patched" = patched ] && [ ! -d "$obj" ] && [ -f "$stock/obj-$opt_config/.stamp" ]; then
+			step seed "beginning with a copy of the stock kernel's objects" seed_objects "$stock/obj-$opt_config" "$obj"
+		fi
+		rm -f "$obj/.stamp"
+		step "config-$opt_patched-$opt_config" "configuring Linux $opt_kernel, $opt_patched, $opt_config.config" configure_kernel "$obj"
+		step "kernel-$opt_patched-$opt_config" "building Linux $opt_kernel, $opt_patched, $opt_config.config" compile_kernel "$obj"
+		echo "$id" > "$obj/.stamp"
+	fi
+	unlock
+}
+
+# The kernel selftests of futexes, upstream's and the series', into $top/build/kselftest.
+want_kselftest() {
+	kselftest=$top/build/kselftest
+	mkdir -p "$kselftest" || die "wanted to write $kselftest, can't; is the disk full or the folder not yours?"
+	step kselftest "building the kernel's futex selftests" build_kselftest
+}
+
+build_kselftest() {
+	make -C "$tree/obj-$opt_config" ARCH=x86_64 headers &&
+		make -C "$tree/tools/testing/selftests/futex/functional" ARCH=x86_64 OUTPUT="$kselftest" \
+			KHDR_INCLUDES="-isystem $tree/obj-$opt_config/usr/include"
+}

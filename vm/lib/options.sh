@@ -1,0 +1,73 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154
+# SPDX-License-Identifier: MIT
+#
+# The options that several commands in vm/ share. vm/lib.sh sources this file.
+
+opt_kernel=6.12 opt_patched=patched opt_config=bench opt_cpus=2 opt_mem=4G
+opt_icount='' opt_accel=auto opt_timeout=0 opt_rw=() opt_append=()
+
+options_help='  --kernel VERSION     kernel version, one of kernel/patches/ (6.12)
+  --stock              without the patches
+  --config NAME        bench, debug, rt, up, kcsan or scx:
+                       kernel/config/NAME.config (bench)'
+vm_options_help='  --cpus N             virtual CPUs (2)
+  --mem SIZE           memory, as 4G (4G)
+  --icount             count instructions: 1 ns of guest time is 1 instruction;
+                       implies --cpus 1 and --accel tcg
+  --accel auto|kvm|tcg auto: KVM if a kernel boots under it here, else TCG (auto)
+  --timeout SECONDS    end the VM if CMD takes longer; 0: never (0)
+  --rw DIR             the VM writes to the host'\''s DIR, not a copy (repeatable)
+  --append ARGS        more kernel command line (repeatable)'
+
+# Parses one common option at the start of the arguments. Sets $taken to its number
+# of words; 0: no common option.
+parse_option() {
+	taken=2
+	case $1 in
+	--stock) opt_patched=stock taken=1; return ;;
+	--icount) opt_icount=yes taken=1; return ;;
+	--kernel | --config | --cpus | --mem | --accel | --timeout | --rw | --append) ;;
+	*) taken=0; return ;;
+	esac
+	[ $# -ge 2 ] || usage_error "$1: wanted a value, found the end of the line"
+	case $1 in
+	--kernel) opt_kernel=$2 ;;
+	--config) opt_config=$2 ;;
+	--cpus) opt_cpus=$2 ;;
+	--mem) opt_mem=$2 ;;
+	--accel) opt_accel=$2 ;;
+	--timeout) opt_timeout=$2 ;;
+	--rw) opt_rw+=("$2") ;;
+	--append) opt_append+=("$2") ;;
+	esac
+}
+
+check_options() {
+	local known
+
+	known=$(cd "$top/kernel/patches" && echo *)
+	[ -f "$top/kernel/patches/$opt_kernel/series" ] ||
+		usage_error "--kernel: wanted one of: $known; found '$opt_kernel'"
+	case $opt_config in
+	bench | debug | rt | up | kcsan | scx) ;;
+	*) usage_error "--config: wanted bench, debug, rt, up, kcsan or scx; found '$opt_config'" ;;
+	esac
+	[[ $opt_cpus =~ ^[1-9][0-9]?$ ]] || usage_error "--cpus: wanted 1 to 64, found '$opt_cpus'"
+	[ "$opt_cpus" -le 64 ] || usage_error "--cpus: wanted 1 to 64, found '$opt_cpus'"
+	[[ $opt_mem =~ ^[1-9][0-9]*[MG]$ ]] || usage_error "--mem: wanted a size as 512M or 4G, found '$opt_mem'"
+	[[ $opt_timeout =~ ^[0-9]+$ ]] || usage_error "--timeout: wanted seconds, found '$opt_timeout'"
+	case $opt_accel in
+	auto | kvm | tcg) ;;
+	*) usage_error "--accel: wanted auto, kvm or tcg; found '$opt_accel'" ;;
+	esac
+	if [ -n "$opt_icount" ]; then
+		[ "$opt_accel" != kvm ] || usage_error "--icount: QEMU counts instructions under TCG only; found --accel kvm"
+		opt_cpus=1 opt_accel=tcg
+	fi
+	local dir
+	for dir in "${opt_rw[@]}"; do
+		[ -d "$dir" ] || usage_error "--rw: wanted a folder, found '$dir'"
+		[ -w "$dir" ] || usage_error "--rw: wanted a folder that can be written, found '$dir'"
+	done
+}
