@@ -240,9 +240,12 @@ static void close_it(void *task)
 	struct timespec soon = in(1000000);
 	char byte;
 
-	/* Until the other one waits. */
-	while (switchto_read(ends[0], &byte, 1, &soon) == -1 && errno == ETIMEDOUT)
+	/* Until the other one waits, which must find the descriptor free to do so. */
+	while (switchto_read(ends[0], &byte, 1, &soon) == -1 && errno == ETIMEDOUT) {
 		soon = in(1000000);
+		CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+		soon = in(1000000);
+	}
 	CHECK_EQ(&verdict, errno, EBUSY);
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
 	CHECK_EQ(&verdict, switchto_join(task), 0);
@@ -252,17 +255,58 @@ static void close_it(void *task)
 	CHECK_ERR(&verdict, switchto_read(1 << 30, &byte, 1, NULL), EBADF);
 }
 
+/* Again and again: both use the descriptor for the first time, maybe at once. */
 static void closed_during_a_read(void **state)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	(void)state;
-	assert_int_equal(pipe(ends), 0);
-	spawn(sched, close_it, spawn_handle(sched, read_until_closed, NULL));
-	run_tasks(sched);
+	for (int i = 0; i < LOOPS(100); i++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		assert_int_equal(pipe(ends), 0);
+		spawn(sched, close_it, spawn_handle(sched, read_until_closed, NULL));
+		run_tasks(sched);
+	}
 }
 
 /* --- the same number, another descriptor --- */
+
+static void read_until_gone(void *arg)
+{
+	char byte;
+
+	(void)arg;
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, NULL), EBADF);
+}
+
+/* Whatever the other one is at: its last use must leave nothing for who has the number next. */
+static void close_at_once(void *task)
+{
+	struct timespec soon = in(100000);
+	char byte;
+
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+	CHECK_EQ(&verdict, pipe(ends), 0);
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &soon), ETIMEDOUT);
+	CHECK_EQ(&verdict, switchto_write(ends[1], "x", 1, NULL), 1);
+	soon = in(10000000000);
+	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, &soon), 1);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void closed_while_somebody_comes(void **state)
+{
+	(void)state;
+	for (int i = 0; i < LOOPS(100); i++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		assert_int_equal(pipe(ends), 0);
+		spawn(sched, close_at_once, spawn_handle(sched, read_until_gone, NULL));
+		run_tasks(sched);
+	}
+}
 
 static void reuse(void *arg)
 {
@@ -322,6 +366,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(broken_pipe),
 		cmocka_unit_test(in_vain),
 		cmocka_unit_test(closed_during_a_read),
+		cmocka_unit_test(closed_while_somebody_comes),
 		cmocka_unit_test(numbers_are_used_again),
 		cmocka_unit_test(no_descriptors),
 	};

@@ -329,21 +329,23 @@ void switchto_monitor_end(struct switchto_sched *sched);
 /*
  * A mark for each descriptor and direction: NOT_READY, a number of events that is odd, or the
  * task that waits. HUNG_UP: the other end is closed, and no further event says that there is
- * data. A short read does not end it, EAGAIN does.
+ * data. A short read does not end it, EAGAIN does. UNKNOWN: no slot polls the descriptor, so
+ * who would wait for it learns that it was closed.
  *
  * Events change a mark while a task makes its system call. So a task that has emptied the
  * descriptor sets NOT_READY only if the mark is what it was before the call.
  */
-enum { NOT_READY, READY = 1, HUNG_UP = 2, EVENT = 2 };
+enum { UNKNOWN, READY = 1, HUNG_UP = 2, EVENT = 2, NOT_READY = 4 };
 
 struct mark {
 	_Atomic uintptr_t in, out;
-	_Atomic(struct slot *) slot; /* that polls the descriptor; NULL: none yet */
+	_Atomic(struct slot *) slot; /* that polls the descriptor; NULL: none */
+	pthread_mutex_t lock;	     /* of changes of the slot */
 };
 
 static inline struct switchto_task *mark_task(uintptr_t mark)
 {
-	if (mark & READY || mark <= HUNG_UP)
+	if (mark & READY || mark <= NOT_READY)
 		return NULL;
 	return (struct switchto_task *)mark; // NOLINT(performance-no-int-to-ptr)
 }
@@ -364,7 +366,7 @@ int switchto_poll_begin(struct slot *slot);
 void switchto_poll_end(struct slot *slot);
 /* Polls @fd from now on: its mark, or NULL and errno. */
 struct mark *switchto_poll_add(struct slot *slot, int fd);
-/* @fd will be closed: who waits for it gets EBADF. */
-void switchto_poll_forget(struct switchto_sched *sched, int fd);
+/* Closes @fd: who waits for it gets EBADF. 0, or -1 and errno. */
+int switchto_poll_close(struct switchto_sched *sched, int fd);
 
 #endif /* SWITCHTO_SCHED_INTERNAL_H */

@@ -33,7 +33,7 @@ static int wait_for(_Atomic uintptr_t *mark, const struct timespec *deadline)
 		if (!atomic_compare_exchange_strong(mark, &seen, (uintptr_t)task) &&
 		    seen != (uintptr_t)task) {
 			switchto_task_stay(me);
-			error = mark_task(seen) ? EBUSY : 0;
+			error = mark_task(seen) ? EBUSY : seen == UNKNOWN ? EBADF : 0;
 			break;
 		}
 		error = task_cancelled(me) ? ECANCELED : task_sleep(me, until);
@@ -79,7 +79,7 @@ static inline bool is_done(_Atomic uintptr_t *mark, uintptr_t before, ssize_t re
 			atomic_compare_exchange_strong(mark, &before, NOT_READY);
 		return true;
 	}
-	if (errno == EAGAIN && !mark_task(before))
+	if (errno == EAGAIN && before != UNKNOWN && !mark_task(before))
 		atomic_compare_exchange_strong(mark, &before, NOT_READY);
 	return errno != EAGAIN && errno != EINTR;
 }
@@ -191,6 +191,5 @@ int switchto_close(int fd)
 
 	if (!me || !me->task)
 		return fail(EPERM);
-	switchto_poll_forget(me->sched, fd);
-	return close(fd);
+	return switchto_poll_close(me->sched, fd);
 }

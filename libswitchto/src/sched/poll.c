@@ -112,10 +112,19 @@ void switchto_poll(struct slot *slot, nsec_t deadline)
 	switchto_timer_expire(slot);
 }
 
-static struct mark *make_mark(struct switchto_sched *sched, unsigned int fd)
+/* NULL and errno: none can be. */
+static struct mark *get_mark(struct switchto_sched *sched, int number)
 {
-	struct mark *leaf = calloc(MARKS, sizeof(*leaf)), *other = NULL;
+	const unsigned int fd = (unsigned int)number;
+	struct mark *mark = mark_of(sched, fd), *leaf, *other = NULL;
 
+	if (mark)
+		return mark;
+	if (fd >= MARKS * LEAVES) {
+		errno = EBADF;
+		return NULL;
+	}
+	leaf = calloc(MARKS, sizeof(*leaf));
 	if (!leaf) {
 		errno = ENOMEM;
 		return NULL;
@@ -128,53 +137,58 @@ static struct mark *make_mark(struct switchto_sched *sched, unsigned int fd)
 struct mark *switchto_poll_add(struct slot *slot, int fd)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET };
-	struct switchto_sched *sched = slot->sched;
-	struct slot *none = NULL;
 	struct mark *mark;
-	int flags;
+	int flags, error = 0;
 
-	if ((unsigned int)fd >= MARKS * LEAVES) {
-		errno = EBADF;
-		return NULL;
-	}
 	flags = fcntl(fd, F_GETFL);
 	if (flags == -1 || (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, flags | O_NONBLOCK)))
 		return NULL;
-	mark = mark_of(sched, (unsigned int)fd);
-	if (!mark)
-		mark = make_mark(sched, (unsigned int)fd);
+	mark = get_mark(slot->sched, fd);
 	if (!mark)
 		return NULL;
-	/* Tried before anything is known of it: only a system call says whether it is ready. */
-	atomic_store(&mark->in, READY);
-	atomic_store(&mark->out, READY);
-	if (!atomic_compare_exchange_strong(&mark->slot, &none, slot))
-		return mark;
-	event.data.fd = fd;
-	if (epoll_ctl(slot->epoll, EPOLL_CTL_ADD, fd, &event)) {
-		atomic_store(&mark->slot, NULL);
-		return NULL;
+	/* Two tasks may come here at once: neither waits before the marks are set. */
+	pthread_mutex_lock(&mark->lock);
+	if (!atomic_load(&mark->slot)) {
+		/* Tried before anything is known of it: only a system call says whether it is ready. */
+		atomic_store(&mark->in, READY);
+		atomic_store(&mark->out, READY);
+		event.data.fd = fd;
+		if (epoll_ctl(slot->epoll, EPOLL_CTL_ADD, fd, &event))
+			error = errno;
+		else
+			atomic_store_explicit(&mark->slot, slot, memory_order_release);
 	}
-	return mark;
+	pthread_mutex_unlock(&mark->lock);
+	if (error)
+		errno = error;
+	return error ? NULL : mark;
 }
 
 static void forget(_Atomic uintptr_t *mark)
 {
-	uintptr_t before = atomic_exchange(mark, NOT_READY);
+	uintptr_t before = atomic_exchange(mark, UNKNOWN);
 
 	if (mark_task(before))
 		task_wake(NULL, mark_task(before), EBADF, SWITCHTO_IO);
 }
 
-void switchto_poll_forget(struct switchto_sched *sched, int fd)
+int switchto_poll_close(struct switchto_sched *sched, int fd)
 {
-	struct mark *mark = mark_of(sched, (unsigned int)fd);
-	struct slot *slot = mark ? atomic_exchange(&mark->slot, NULL) : NULL;
+	struct mark *mark = get_mark(sched, fd);
+	struct slot *slot;
+	int result;
 
-	if (!slot)
-		return;
+	if (!mark)
+		return close(fd);
+	/* Until the number is free: another task may use the descriptor meanwhile, and add it. */
+	pthread_mutex_lock(&mark->lock);
+	slot = atomic_exchange(&mark->slot, NULL);
 	/* close(2) would not do it if the descriptor was duplicated, or a child has it. */
-	epoll_ctl(slot->epoll, EPOLL_CTL_DEL, fd, NULL);
+	if (slot)
+		epoll_ctl(slot->epoll, EPOLL_CTL_DEL, fd, NULL);
 	forget(&mark->in);
 	forget(&mark->out);
+	result = close(fd);
+	pthread_mutex_unlock(&mark->lock);
+	return result;
 }
