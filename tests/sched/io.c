@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,17 +140,17 @@ static void write_much(void *arg)
 
 static void read_much(void *arg)
 {
+	const int fd = *(int *)arg;
 	char buffer[3333];
 	int length = 0;
 	ssize_t n;
 
-	(void)arg;
-	while ((n = switchto_read(ends[0], buffer, sizeof(buffer), NULL)) > 0)
+	while ((n = switchto_read(fd, buffer, sizeof(buffer), NULL)) > 0)
 		for (int i = 0; i < n; i++, length++)
 			CHECK_EQ(&verdict, buffer[i], (char)(length % 251));
 	CHECK_EQ(&verdict, n, 0);
 	CHECK_EQ(&verdict, length, BYTES);
-	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
 }
 
 static void full_pipe(void **state)
@@ -159,7 +160,7 @@ static void full_pipe(void **state)
 	(void)state;
 	assert_int_equal(pipe(ends), 0);
 	spawn(sched, write_much, NULL);
-	spawn(sched, read_much, NULL);
+	spawn(sched, read_much, &ends[0]);
 	run_tasks(sched);
 }
 
@@ -336,6 +337,184 @@ static void numbers_are_used_again(void **state)
 	run_tasks(sched);
 }
 
+/* --- the other calls --- */
+
+static void write_in_parts(void *arg)
+{
+	struct iovec parts[] = { { "abc", 3 }, { "defg", 4 } };
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_writev(ends[1], parts, 2, NULL), 7);
+	CHECK_EQ(&verdict, switchto_sendmsg(ends[1], &message, 0, NULL), 7);
+}
+
+static void read_in_parts(void *arg)
+{
+	char head[4] = "", tail[4] = "";
+	struct iovec parts[] = { { head, 3 }, { tail, 4 } };
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+	struct timespec soon = in(1000000);
+
+	CHECK_ERR(&verdict, switchto_readv(ends[0], parts, 2, &soon), ETIMEDOUT);
+	soon = in(1000000);
+	CHECK_ERR(&verdict, switchto_recvmsg(ends[0], &message, 0, &soon), ETIMEDOUT);
+	spawn(arg, write_in_parts, NULL);
+	CHECK_EQ(&verdict, switchto_readv(ends[0], parts, 2, NULL), 7);
+	CHECK(&verdict, memcmp(head, "abc", 3) == 0 && memcmp(tail, "defg", 4) == 0);
+	memset(head, 0, sizeof(head));
+	CHECK_EQ(&verdict, switchto_recvmsg(ends[0], &message, 0, NULL), 7);
+	CHECK(&verdict, memcmp(head, "abc", 3) == 0);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void in_parts(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
+	spawn(sched, read_in_parts, sched);
+	run_tasks(sched);
+}
+
+static void write_one(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_write(ends[1], "x", 1, NULL), 1);
+}
+
+static void wait_for_input(void *arg)
+{
+	struct timespec soon = in(1000000);
+
+	CHECK_ERR(&verdict, switchto_poll(ends[0], POLLIN, &soon), ETIMEDOUT);
+	CHECK_EQ(&verdict, switchto_poll(ends[1], POLLOUT, NULL), POLLOUT);
+	CHECK_ERR(&verdict, switchto_poll(ends[1], POLLIN | POLLOUT, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_poll(ends[1], POLLPRI, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_poll(ends[1], 0, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_poll(-1, POLLIN, NULL), EBADF);
+	spawn(arg, write_one, NULL);
+	CHECK_EQ(&verdict, switchto_poll(ends[0], POLLIN, NULL), POLLIN);
+	/* It took nothing: it is so again. */
+	CHECK_EQ(&verdict, switchto_poll(ends[0], POLLIN, NULL), POLLIN);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+	CHECK_EQ(&verdict, switchto_poll(ends[0], POLLIN, NULL), POLLIN | POLLHUP);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+}
+
+static void polled(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	assert_int_equal(pipe(ends), 0);
+	spawn(sched, wait_for_input, sched);
+	run_tasks(sched);
+}
+
+/* --- splice --- */
+
+static int other_ends[2];
+
+static void splice_all(void *arg)
+{
+	ssize_t n;
+
+	(void)arg;
+	while ((n = switchto_splice(ends[0], NULL, other_ends[1], NULL, 1 << 20, 0, NULL)) > 0)
+		;
+	CHECK_EQ(&verdict, n, 0);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(other_ends[1]), 0);
+}
+
+static void splice_now(void *arg)
+{
+	int save[2] = { ends[0], ends[1] };
+	struct timespec soon = in(1000000);
+
+	(void)arg;
+	CHECK_ERR(&verdict, switchto_splice(save[0], NULL, other_ends[1], NULL, 1, 0, &soon),
+		  ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_splice(-1, NULL, other_ends[1], NULL, 1, 0, NULL), EBADF);
+	CHECK_EQ(&verdict, switchto_write(save[1], "x", 1, NULL), 1);
+	CHECK_EQ(&verdict, switchto_splice(save[0], NULL, other_ends[1], NULL, 10, 0, NULL), 1);
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(&verdict, switchto_close(save[i]), 0);
+		CHECK_EQ(&verdict, switchto_close(other_ends[i]), 0);
+	}
+}
+
+static void spliced(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(pipe(other_ends), 0);
+	spawn(sched, splice_now, NULL);
+	run_tasks(sched);
+
+	/* More than both pipes hold. */
+	sched = new_sched(NULL);
+	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(pipe(other_ends), 0);
+	spawn(sched, write_much, NULL);
+	spawn(sched, splice_all, NULL);
+	spawn(sched, read_much, &other_ends[0]);
+	run_tasks(sched);
+}
+
+/* --- files --- */
+
+static void use_file(void *arg)
+{
+	const struct timespec past = { 0, 0 }, bad = { -1, 0 };
+	char name[] = "/tmp/switchto-XXXXXX", text[6] = "";
+	int fd = mkstemp(name);
+
+	(void)arg;
+	CHECK(&verdict, fd >= 0);
+	CHECK_EQ(&verdict, switchto_write(fd, "hello", 5, NULL), 5);
+	CHECK_EQ(&verdict, switchto_fsync(fd), 0);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+	fd = switchto_openat(AT_FDCWD, name, O_RDONLY, 0);
+	CHECK(&verdict, fd >= 0);
+	/* Nothing to wait for: that the deadline has passed does not matter. */
+	CHECK_EQ(&verdict, switchto_read(fd, text, 5, &past), 5);
+	CHECK(&verdict, strcmp(text, "hello") == 0);
+	CHECK_EQ(&verdict, switchto_read(fd, text, 5, NULL), 0);
+	CHECK_ERR(&verdict, switchto_read(fd, text, 5, &bad), EINVAL);
+	CHECK_EQ(&verdict, switchto_poll(fd, POLLIN, NULL), POLLIN);
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	CHECK_ERR(&verdict, switchto_read(fd, text, 5, NULL), EINVAL);
+	CHECK_EQ(&verdict, switchto_block_end(), 0);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+	CHECK_ERR(&verdict, switchto_openat(AT_FDCWD, "/there/is/none", O_RDONLY, 0), ENOENT);
+	CHECK_ERR(&verdict, switchto_fsync(-1), EBADF);
+	CHECK_EQ(&verdict, unlink(name), 0);
+	CHECK_EQ(&verdict, switchto_cancel(switchto_task_self()), 0);
+	CHECK_ERR(&verdict, switchto_openat(AT_FDCWD, "/", O_RDONLY, 0), ECANCELED);
+}
+
+static void file(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	char byte;
+
+	(void)state;
+	spawn(sched, use_file, NULL);
+	run_tasks(sched);
+	assert_int_equal(switchto_openat(AT_FDCWD, "/", O_RDONLY, 0), -1);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(switchto_fsync(0), -1);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(switchto_read(0, &byte, 1, NULL), -1);
+	assert_int_equal(errno, EPERM);
+}
+
 /* --- no descriptors left --- */
 
 static void no_descriptors(void **state)
@@ -368,6 +547,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(closed_during_a_read),
 		cmocka_unit_test(closed_while_somebody_comes),
 		cmocka_unit_test(numbers_are_used_again),
+		cmocka_unit_test(in_parts),
+		cmocka_unit_test(polled),
+		cmocka_unit_test(spliced),
+		cmocka_unit_test(file),
 		cmocka_unit_test(no_descriptors),
 	};
 

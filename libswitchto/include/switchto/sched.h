@@ -53,6 +53,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <time.h>
 
 #ifdef __cplusplus
@@ -413,25 +414,53 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 /* --- I/O --- */
 
 /*
- * As the system calls of these names, for sockets, pipes and other descriptors that can be
- * polled. Instead of blocking, they let other tasks run. A descriptor is set to O_NONBLOCK
- * at its first use. One task at a time may wait to read from it, and one to write: a second one
- * gets EBUSY. Close it with switchto_close(), which ends those waits
- * with EBADF: the scheduler keeps a mark for each descriptor that it has seen.
+ * As the system calls of these names. Instead of blocking, they let other tasks run. A socket,
+ * pipe or other descriptor that can be polled is set to O_NONBLOCK at its first use. One task at a
+ * time may wait to read from it, and one to write: a second one gets EBUSY. On a file or
+ * folder the call is done in a blocking region: no deadline ends it.
  *
- * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED, EBUSY, ENOMEM.
+ * Close a descriptor with switchto_close(), which ends those waits with EBADF: the scheduler
+ * keeps a mark for each descriptor that it has seen, and would take the next one with the same
+ * number for it.
+ *
+ * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED, EBUSY, ENOMEM; EINVAL, the
+ * deadline, or the task is in a blocking region.
  */
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline);
 ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline);
+ssize_t switchto_readv(int fd, const struct iovec *parts, int count,
+		       const struct timespec *deadline);
+ssize_t switchto_writev(int fd, const struct iovec *parts, int count,
+			const struct timespec *deadline);
 ssize_t switchto_recv(int fd, void *buffer, size_t size, int flags,
 		      const struct timespec *deadline);
 ssize_t switchto_send(int fd, const void *buffer, size_t size, int flags,
 		      const struct timespec *deadline);
+ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags,
+			 const struct timespec *deadline);
+ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
+			 const struct timespec *deadline);
+/* The new descriptor does not block. */
 int switchto_accept(int fd, struct sockaddr *address, socklen_t *length, int flags,
 		    const struct timespec *deadline);
 int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 		     const struct timespec *deadline);
+/* One of the two descriptors is a pipe, as for splice(2), and never blocks. */
+ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, size_t size,
+			unsigned int flags, const struct timespec *deadline);
 int switchto_close(int fd);
+
+/**
+ * switchto_poll() - wait until a descriptor is ready, for libraries that do their own calls
+ * @events:	as for poll(2): POLLOUT, or POLLIN or POLLRDHUP or both
+ *
+ * Return: what is so, as poll(2) says it in revents; or -1 and errno: EINVAL, @events, or as above.
+ */
+int switchto_poll(int fd, short events, const struct timespec *deadline);
+
+/* These are always done in a blocking region. */
+int switchto_openat(int folder, const char *path, int flags, mode_t mode);
+int switchto_fsync(int fd);
 
 #pragma GCC visibility pop
 

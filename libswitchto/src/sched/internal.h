@@ -330,12 +330,13 @@ void switchto_monitor_end(struct switchto_sched *sched);
  * A mark for each descriptor and direction: NOT_READY, a number of events that is odd, or the
  * task that waits. HUNG_UP: the other end is closed, and no further event says that there is
  * data. A short read does not end it, EAGAIN does. UNKNOWN: no slot polls the descriptor, so
- * who would wait for it learns that it was closed.
+ * who would wait for it learns that it was closed. BLOCKS: it can't be polled, and its calls go
+ * into blocking regions.
  *
  * Events change a mark while a task makes its system call. So a task that has emptied the
  * descriptor sets NOT_READY only if the mark is what it was before the call.
  */
-enum { UNKNOWN, READY = 1, HUNG_UP = 2, EVENT = 2, NOT_READY = 4 };
+enum { UNKNOWN, READY = 1, HUNG_UP = 2, EVENT = 2, NOT_READY = 4, BLOCKS = 6 };
 
 struct mark {
 	_Atomic uintptr_t in, out;
@@ -345,7 +346,7 @@ struct mark {
 
 static inline struct switchto_task *mark_task(uintptr_t mark)
 {
-	if (mark & READY || mark <= NOT_READY)
+	if (mark & READY || mark <= BLOCKS)
 		return NULL;
 	return (struct switchto_task *)mark; // NOLINT(performance-no-int-to-ptr)
 }
@@ -361,10 +362,10 @@ static inline struct mark *mark_of(struct switchto_sched *sched, unsigned int fd
 }
 
 /* Looks for events, and waits for one at most until @deadline: inside. */
-void switchto_poll(struct slot *slot, nsec_t deadline);
+void switchto_poll_events(struct slot *slot, nsec_t deadline);
 int switchto_poll_begin(struct slot *slot);
 void switchto_poll_end(struct slot *slot);
-/* Polls @fd from now on: its mark, or NULL and errno. */
+/* Polls @fd from now on, if that can be: its mark, or NULL and errno. */
 struct mark *switchto_poll_add(struct slot *slot, int fd);
 /* Closes @fd: who waits for it gets EBADF. 0, or -1 and errno. */
 int switchto_poll_close(struct switchto_sched *sched, int fd);

@@ -77,7 +77,7 @@ static int wait_for_events(int epoll, struct epoll_event *events, nsec_t timeout
 	return epoll_wait(epoll, events, EVENTS, timeout < INT32_MAX ? (int)timeout : INT32_MAX);
 }
 
-void switchto_poll(struct slot *slot, nsec_t deadline)
+void switchto_poll_events(struct slot *slot, nsec_t deadline)
 {
 	struct epoll_event events[EVENTS];
 	nsec_t timeout = deadline;
@@ -155,7 +155,12 @@ struct mark *switchto_poll_add(struct slot *slot, int fd)
 		event.data.fd = fd;
 		if (epoll_ctl(slot->epoll, EPOLL_CTL_ADD, fd, &event))
 			error = errno;
-		else
+		if (error == EPERM) { /* a file or directory */
+			error = 0;
+			atomic_store(&mark->in, BLOCKS);
+			atomic_store(&mark->out, BLOCKS);
+		}
+		if (!error)
 			atomic_store_explicit(&mark->slot, slot, memory_order_release);
 	}
 	pthread_mutex_unlock(&mark->lock);
@@ -184,7 +189,7 @@ int switchto_poll_close(struct switchto_sched *sched, int fd)
 	pthread_mutex_lock(&mark->lock);
 	slot = atomic_exchange(&mark->slot, NULL);
 	/* close(2) would not do it if the descriptor was duplicated, or a child has it. */
-	if (slot)
+	if (slot && atomic_load(&mark->in) != BLOCKS)
 		epoll_ctl(slot->epoll, EPOLL_CTL_DEL, fd, NULL);
 	forget(&mark->in);
 	forget(&mark->out);

@@ -37,7 +37,7 @@ void switchto_slot_wake(struct slot *slot)
 	const uint64_t one = 1;
 	int error = errno;
 
-	/* Paired with the store in switchto_poll(): one of the two sees the other's. */
+	/* Paired with the store in switchto_poll_events(): one of the two sees the other's. */
 	if (atomic_load(&slot->asleep) && atomic_exchange(&slot->asleep, 0) &&
 	    write(slot->event, &one, sizeof(one)) < 0)
 		broken("write to an eventfd");
@@ -145,7 +145,7 @@ static struct switchto_task *next_task(struct slot *slot)
 			empty_inbox(slot);
 		if (++slot->picks > PICKS) {
 			slot->picks = 0;
-			switchto_poll(slot, 0);
+			switchto_poll_events(slot, 0);
 		}
 		entry = sched->policy->pick(slot->queue);
 		if (entry)
@@ -153,7 +153,7 @@ static struct switchto_task *next_task(struct slot *slot)
 		if (!atomic_load(&sched->tasks))
 			return NULL;
 		slot->picks = 0;
-		switchto_poll(slot, switchto_timer_next(&slot->timers));
+		switchto_poll_events(slot, switchto_timer_next(&slot->timers));
 	}
 }
 
