@@ -13,7 +13,7 @@ case ${1:-} in
 esac
 
 want_tool clang-format clang-format
-want_tracked '*.c' '*.h' '*.cpp'
+want_tracked '*.c' '*.h' '*.cpp' '*.hpp'
 if [ -n "$fix" ]; then
 	clang-format -i --style=file "${tracked[@]}"
 	exit

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: MIT
+//
+// switchto/sched.h for C++17. An error of a call is thrown as std::system_error, with errno as its
+// code; a deadline that passes is none. What each call does and promises is said in
+// switchto/sched.h.
+//
+//	switchto::scheduler sched;
+//	switchto::task task = sched.spawn([] { switchto::this_task::sleep_for(1s); });
+//	sched.run();
+//	task.join();
+//
+// Time points are of std::chrono::steady_clock, which on Linux is CLOCK_MONOTONIC.
+#ifndef SWITCHTO_SCHED_HPP
+#define SWITCHTO_SCHED_HPP
+
+#include <switchto/sched.h>
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+
+namespace switchto {
+
+using time_point = std::chrono::steady_clock::time_point;
+
+namespace detail {
+
+inline void check(int result, const char *call)
+{
+	if (result == -1)
+		throw std::system_error(errno, std::generic_category(), call);
+}
+
+// False: the deadline has passed.
+inline bool check_time(int result, const char *call)
+{
+	if (result == -1 && errno == ETIMEDOUT)
+		return false;
+	check(result, call);
+	return true;
+}
+
+inline timespec to_timespec(time_point time)
+{
+	const auto ns =
+		std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch())
+			.count();
+
+	return { static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000) };
+}
+
+struct job {
+	std::exception_ptr thrown;
+
+	job() = default;
+	job(const job &) = delete;
+	job &operator=(const job &) = delete;
+	virtual ~job() = default;
+	virtual void run() = 0;
+};
+
+template <typename F>
+struct job_of final : job {
+	F function;
+
+	explicit job_of(F f)
+		: function(std::move(f))
+	{
+	}
+	void run() override { function(); }
+};
+
+// What a detached task throws, nobody could catch: std::terminate().
+inline void run_detached(void *arg) noexcept
+{
+	std::unique_ptr<job>(static_cast<job *>(arg))->run();
+}
+
+inline void run_joined(void *arg) noexcept
+{
+	job *j = static_cast<job *>(arg);
+
+	try {
+		j->run();
+	} catch (...) {
+		j->thrown = std::current_exception();
+	}
+}
+
+} // namespace detail
+
+// A task that is to be joined. The destructor cancels and joins it, as that of std::jthread does.
+class task {
+public:
+	task() = default;
+	task(switchto_task *handle, std::unique_ptr<detail::job> job)
+		: handle_(handle),
+		  job_(std::move(job))
+	{
+	}
+	task(task &&other) noexcept
+		: handle_(std::exchange(other.handle_, nullptr)),
+		  job_(std::move(other.job_))
+	{
+	}
+	task &operator=(task &&other) noexcept
+	{
+		if (this != &other) {
+			end();
+			handle_ = std::exchange(other.handle_, nullptr);
+			job_ = std::move(other.job_);
+		}
+		return *this;
+	}
+	task(const task &) = delete;
+	task &operator=(const task &) = delete;
+	~task() { end(); }
+
+	bool joinable() const noexcept { return handle_; }
+	switchto_task *native_handle() const noexcept { return handle_; }
+
+	// Throws what the task has thrown.
+	void join()
+	{
+		detail::check(switchto_join(handle_), "switchto_join");
+		handle_ = nullptr;
+		const std::unique_ptr<detail::job> job = std::move(job_);
+		if (job->thrown)
+			std::rethrow_exception(job->thrown);
+	}
+	// False: it has ended.
+	bool cancel() noexcept { return switchto_cancel(handle_) == 0; }
+	bool unpark() noexcept { return switchto_unpark(handle_) == 0; }
+
+private:
+	switchto_task *handle_ = nullptr;
+	std::unique_ptr<detail::job> job_;
+
+	// A caller that is cancelled itself waits all the same: the task uses what is freed next.
+	void end() noexcept
+	{
+		if (!handle_)
+			return;
+		switchto_cancel(handle_);
+		while (switchto_join(handle_) == -1)
+			if (errno == ECANCELED)
+				switchto_yield();
+			else
+				std::terminate();
+		handle_ = nullptr;
+	}
+};
+
+namespace detail {
+
+template <typename F>
+task spawn(switchto_sched *sched, F &&function, const switchto_task_attr *attr)
+{
+	auto job = std::make_unique<job_of<std::decay_t<F>>>(std::forward<F>(function));
+	switchto_task *handle = nullptr;
+
+	check(switchto_spawn(sched, run_joined, static_cast<detail::job *>(job.get()), attr,
+			     &handle),
+	      "switchto_spawn");
+	return task(handle, std::move(job));
+}
+
+template <typename F>
+void spawn_detached(switchto_sched *sched, F &&function, const switchto_task_attr *attr)
+{
+	auto job = std::make_unique<job_of<std::decay_t<F>>>(std::forward<F>(function));
+
+	check(switchto_spawn(sched, run_detached, static_cast<detail::job *>(job.get()), attr,
+			     nullptr),
+	      "switchto_spawn");
+	job.release(); // NOLINT(bugprone-unused-return-value): the task's
+}
+
+} // namespace detail
+
+class scheduler {
+public:
+	// Slots: 0: as many as CPUs.
+	explicit scheduler(unsigned int slots = 0, const switchto_policy *policy = nullptr)
+	{
+		switchto_sched_options options = {};
+
+		options.size = sizeof(options);
+		options.slots = slots;
+		options.policy = policy;
+		detail::check(switchto_sched_create(&sched_, &options), "switchto_sched_create");
+	}
+	scheduler(const scheduler &) = delete;
+	scheduler &operator=(const scheduler &) = delete;
+	// There must be no tasks any more.
+	~scheduler()
+	{
+		if (switchto_sched_destroy(sched_))
+			std::terminate();
+	}
+
+	void run() { detail::check(switchto_sched_run(sched_), "switchto_sched_run"); }
+	void stop(bool cancel = false)
+	{
+		detail::check(switchto_sched_stop(sched_, cancel ? SWITCHTO_STOP_CANCEL : 0),
+			      "switchto_sched_stop");
+	}
+	template <typename F>
+	[[nodiscard]] task spawn(F &&function, const switchto_task_attr *attr = nullptr)
+	{
+		return detail::spawn(sched_, std::forward<F>(function), attr);
+	}
+	template <typename F>
+	void spawn_detached(F &&function, const switchto_task_attr *attr = nullptr)
+	{
+		detail::spawn_detached(sched_, std::forward<F>(function), attr);
+	}
+	switchto_sched *native_handle() const noexcept { return sched_; }
+
+private:
+	switchto_sched *sched_ = nullptr;
+};
+
+// Of the scheduler whose task calls it.
+template <typename F>
+[[nodiscard]] task spawn(F &&function, const switchto_task_attr *attr = nullptr)
+{
+	return detail::spawn(nullptr, std::forward<F>(function), attr);
+}
+
+template <typename F>
+void spawn_detached(F &&function, const switchto_task_attr *attr = nullptr)
+{
+	detail::spawn_detached(nullptr, std::forward<F>(function), attr);
+}
+
+namespace this_task {
+
+inline void yield()
+{
+	detail::check(switchto_yield(), "switchto_yield");
+}
+
+inline void park()
+{
+	detail::check(switchto_park(nullptr), "switchto_park");
+}
+
+// False: nobody unparked it in time.
+inline bool park_until(time_point time)
+{
+	const timespec deadline = detail::to_timespec(time);
+
+	return detail::check_time(switchto_park(&deadline), "switchto_park");
+}
+
+inline void sleep_until(time_point time)
+{
+	const timespec deadline = detail::to_timespec(time);
+
+	detail::check(switchto_sleep_until(&deadline), "switchto_sleep_until");
+}
+
+template <typename Rep, typename Period>
+void sleep_for(const std::chrono::duration<Rep, Period> &time)
+{
+	sleep_until(std::chrono::steady_clock::now() +
+		    std::chrono::duration_cast<std::chrono::steady_clock::duration>(time));
+}
+
+} // namespace this_task
+
+// A blocking region, as long as it lives.
+class blocking_region {
+public:
+	blocking_region() { detail::check(switchto_block_begin(), "switchto_block_begin"); }
+	blocking_region(const blocking_region &) = delete;
+	blocking_region &operator=(const blocking_region &) = delete;
+	~blocking_region() { switchto_block_end(); }
+};
+
+// For std::lock_guard, std::unique_lock and std::scoped_lock.
+class mutex {
+public:
+	constexpr mutex() noexcept = default;
+	mutex(const mutex &) = delete;
+	mutex &operator=(const mutex &) = delete;
+
+	void lock() { detail::check(switchto_mutex_lock(&mutex_), "switchto_mutex_lock"); }
+	bool try_lock() { return switchto_mutex_trylock(&mutex_) == 0; }
+	void unlock() { switchto_mutex_unlock(&mutex_); }
+	switchto_mutex *native_handle() noexcept { return &mutex_; }
+
+private:
+	switchto_mutex mutex_ = {};
+};
+
+class condition_variable {
+public:
+	constexpr condition_variable() noexcept = default;
+	condition_variable(const condition_variable &) = delete;
+	condition_variable &operator=(const condition_variable &) = delete;
+
+	void notify_one() noexcept { switchto_cond_signal(&cond_); }
+	void notify_all() noexcept { switchto_cond_broadcast(&cond_); }
+	void wait(std::unique_lock<mutex> &lock)
+	{
+		detail::check(switchto_cond_wait(&cond_, lock.mutex()->native_handle(), nullptr),
+			      "switchto_cond_wait");
+	}
+	template <typename Predicate>
+	void wait(std::unique_lock<mutex> &lock, Predicate predicate)
+	{
+		while (!predicate())
+			wait(lock);
+	}
+	std::cv_status wait_until(std::unique_lock<mutex> &lock, time_point time)
+	{
+		const timespec deadline = detail::to_timespec(time);
+		const int result = switchto_cond_wait(&cond_, lock.mutex()->native_handle(),
+						      &deadline);
+
+		return detail::check_time(result, "switchto_cond_wait") ?
+			       std::cv_status::no_timeout :
+			       std::cv_status::timeout;
+	}
+	template <typename Predicate>
+	bool wait_until(std::unique_lock<mutex> &lock, time_point time, Predicate predicate)
+	{
+		while (!predicate())
+			if (wait_until(lock, time) == std::cv_status::timeout)
+				return predicate();
+		return true;
+	}
+
+private:
+	switchto_cond cond_ = {};
+};
+
+class semaphore {
+public:
+	explicit semaphore(unsigned long count = 0) noexcept { sem_.count = count; }
+	semaphore(const semaphore &) = delete;
+	semaphore &operator=(const semaphore &) = delete;
+
+	void acquire() { detail::check(switchto_sem_wait(&sem_, nullptr), "switchto_sem_wait"); }
+	bool try_acquire_until(time_point time)
+	{
+		const timespec deadline = detail::to_timespec(time);
+
+		return detail::check_time(switchto_sem_wait(&sem_, &deadline), "switchto_sem_wait");
+	}
+	void release() noexcept { switchto_sem_post(&sem_); }
+
+private:
+	switchto_sem sem_ = {};
+};
+
+class wait_group {
+public:
+	constexpr wait_group() noexcept = default;
+	wait_group(const wait_group &) = delete;
+	wait_group &operator=(const wait_group &) = delete;
+
+	void add(unsigned long count = 1) noexcept { switchto_group_add(&group_, count); }
+	void done() { detail::check(switchto_group_done(&group_), "switchto_group_done"); }
+	void wait() { detail::check(switchto_group_wait(&group_, nullptr), "switchto_group_wait"); }
+	bool wait_until(time_point time)
+	{
+		const timespec deadline = detail::to_timespec(time);
+
+		return detail::check_time(switchto_group_wait(&group_, &deadline),
+					  "switchto_group_wait");
+	}
+
+private:
+	switchto_group group_ = {};
+};
+
+// Items are copied as memory.
+template <typename T>
+class channel {
+	static_assert(std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>);
+
+public:
+	explicit channel(std::size_t capacity = 0)
+	{
+		detail::check(switchto_chan_create(&chan_, sizeof(T), capacity),
+			      "switchto_chan_create");
+	}
+	channel(const channel &) = delete;
+	channel &operator=(const channel &) = delete;
+	~channel() { switchto_chan_destroy(chan_); }
+
+	// False: it is closed.
+	bool send(const T &item)
+	{
+		if (switchto_chan_send(chan_, &item, nullptr) == 0)
+			return true;
+		if (errno == EPIPE)
+			return false;
+		detail::check(-1, "switchto_chan_send");
+		return false;
+	}
+	// Nothing: it is closed and empty.
+	std::optional<T> receive()
+	{
+		T item;
+
+		if (switchto_chan_recv(chan_, &item, nullptr) == 0)
+			return item;
+		if (errno == EPIPE)
+			return std::nullopt;
+		detail::check(-1, "switchto_chan_recv");
+		return std::nullopt;
+	}
+	void close() noexcept { switchto_chan_close(chan_); }
+	switchto_chan *native_handle() const noexcept { return chan_; }
+
+private:
+	switchto_chan *chan_ = nullptr;
+};
+
+} // namespace switchto
+
+#endif // SWITCHTO_SCHED_HPP

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+// switchto/sched.hpp: that each class calls what it should, its errors, and exceptions of tasks.
+#include <switchto/sched.hpp>
+
+#include <csetjmp>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include <cmocka.h>
+}
+
+#include <switchto/switchto.h>
+
+namespace {
+
+using namespace std::chrono_literals;
+
+std::chrono::steady_clock::time_point soon()
+{
+	return std::chrono::steady_clock::now() + 2ms;
+}
+
+// Checks in tasks: cmocka's would jump out of them.
+void want(bool so, const char *what)
+{
+	if (!so)
+		throw std::runtime_error(what);
+}
+
+#define WANT(x) want(x, #x)
+
+// Runs a task, and fails with what it throws.
+template <typename F>
+void in_task(F function)
+{
+	switchto::scheduler sched(2);
+	switchto::task task = sched.spawn(function);
+
+	sched.run();
+	try {
+		task.join();
+	} catch (const std::exception &error) {
+		fail_msg("%s", error.what());
+	}
+}
+
+void exceptions(void **)
+{
+	switchto::scheduler sched(1);
+	switchto::task task = sched.spawn([] { throw std::string("thrown"); });
+
+	sched.run();
+	assert_true(task.joinable());
+	try {
+		task.join();
+		fail();
+	} catch (const std::string &text) {
+		assert_string_equal(text.c_str(), "thrown");
+	}
+	assert_false(task.joinable());
+	assert_false(switchto::task().joinable());
+}
+
+void errors(void **)
+{
+	try {
+		switchto::this_task::yield();
+		fail();
+	} catch (const std::system_error &error) {
+		assert_int_equal(error.code().value(), EPERM);
+	}
+}
+
+void tasks_and_time(void **)
+{
+	in_task([] {
+		int done = 0;
+		switchto::task a = switchto::spawn([&] {
+			switchto::this_task::park();
+			done++;
+		});
+		switchto::spawn_detached([] { switchto::this_task::yield(); });
+		WANT(!switchto::this_task::park_until(soon()));
+		const auto before = std::chrono::steady_clock::now();
+		switchto::this_task::sleep_for(2ms);
+		WANT(std::chrono::steady_clock::now() - before >= 2ms);
+		WANT(a.unpark());
+		a.join();
+		WANT(done == 1);
+		const switchto::blocking_region region;
+	});
+}
+
+// Cancels and joins it.
+void destructor(void **)
+{
+	in_task([] {
+		bool cancelled = false;
+		{
+			switchto::task a = switchto::spawn([&] {
+				try {
+					switchto::this_task::park();
+				} catch (const std::system_error &error) {
+					cancelled = error.code().value() == ECANCELED;
+				}
+			});
+			switchto::task b = std::move(a);
+			WANT(!a.joinable()); // NOLINT(bugprone-use-after-move): what is tested
+		}
+		WANT(cancelled);
+	});
+}
+
+void locks(void **)
+{
+	in_task([] {
+		switchto::mutex mutex;
+		switchto::condition_variable changed;
+		int value = 0;
+
+		{
+			const std::lock_guard<switchto::mutex> guard(mutex);
+			WANT(!mutex.try_lock());
+			try {
+				mutex.lock();
+				WANT(false);
+			} catch (const std::system_error &error) {
+				WANT(error.code().value() == EDEADLK);
+			}
+		}
+		switchto::task other = switchto::spawn([&] {
+			std::unique_lock<switchto::mutex> lock(mutex);
+			changed.wait(lock, [&] { return value == 1; });
+			value = 2;
+			changed.notify_all();
+		});
+		std::unique_lock<switchto::mutex> lock(mutex);
+		WANT(changed.wait_until(lock, soon()) == std::cv_status::timeout);
+		WANT(!changed.wait_until(lock, soon(), [&] { return value == 2; }));
+		value = 1;
+		changed.notify_one();
+		changed.wait(lock, [&] { return value == 2; });
+		lock.unlock();
+		other.join();
+	});
+}
+
+void counts(void **)
+{
+	in_task([] {
+		switchto::semaphore semaphore(1);
+		switchto::wait_group group;
+		std::vector<switchto::task> tasks;
+		int sum = 0;
+
+		semaphore.acquire();
+		WANT(!semaphore.try_acquire_until(soon()));
+		group.add(3);
+		WANT(!group.wait_until(soon()));
+		for (int i = 1; i <= 3; i++)
+			tasks.push_back(switchto::spawn([&, i] {
+				sum += i;
+				group.done();
+			}));
+		group.wait();
+		WANT(sum == 6);
+		semaphore.release();
+		WANT(semaphore.try_acquire_until(soon()));
+		try {
+			group.done();
+			WANT(false);
+		} catch (const std::system_error &error) {
+			WANT(error.code().value() == EINVAL);
+		}
+	});
+}
+
+void channels(void **)
+{
+	in_task([] {
+		switchto::channel<long> channel;
+		switchto::task sender = switchto::spawn([&] {
+			for (long i = 1; i <= 10; i++)
+				WANT(channel.send(i));
+			channel.close();
+			WANT(!channel.send(0));
+		});
+		long sum = 0;
+
+		while (const auto item = channel.receive())
+			sum += *item;
+		WANT(sum == 55);
+		sender.join();
+	});
+}
+
+void stop(void **)
+{
+	switchto::scheduler sched(1);
+	switchto::task task = sched.spawn([&] {
+		sched.stop(true);
+		switchto::this_task::park();
+	});
+
+	sched.run();
+	try {
+		task.join();
+		fail();
+	} catch (const std::system_error &error) {
+		assert_int_equal(error.code().value(), ECANCELED);
+	}
+	try {
+		sched.spawn_detached([] {});
+		fail();
+	} catch (const std::system_error &error) {
+		assert_int_equal(error.code().value(), ECANCELED);
+	}
+}
+
+} // namespace
+
+int main()
+{
+	const CMUnitTest tests[] = {
+		cmocka_unit_test(exceptions),	  cmocka_unit_test(errors),
+		cmocka_unit_test(tasks_and_time), cmocka_unit_test(destructor),
+		cmocka_unit_test(locks),	  cmocka_unit_test(counts),
+		cmocka_unit_test(channels),	  cmocka_unit_test(stop),
+	};
+
+	if (!switchto_backend() && errno == ENOSYS)
+		return 77;
+	return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
