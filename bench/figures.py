@@ -6,10 +6,11 @@ import textwrap
 
 import adopters
 import report
+import servers.table
 from results import FREE, ONE_CPU, ONE_THREAD, TITLES
 
 TABLES = ("summary", "rows", "published", "shares", "parked", "ring", "groups", "memory", "context",
-          "adopters", "adopters_all", "adopters_checks")
+          "adopters", "adopters_all", "adopters_checks", "servers", "servers_state")
 MEMORY = {
     "kernel_stack": "kernel stack",
     "slab": "slab: task_struct, pid, what a swap keeps, the mapping of the stack",
@@ -60,9 +61,10 @@ def title(row, backend):
 class Tables:
     """A method for each table, and the figures that stand within a line."""
 
-    def __init__(self, data, programs):
+    def __init__(self, data, programs, echo):
         self.data = data
         self.programs = programs
+        self.echo = echo
         self.state = data["context"]
         self.many = data["many_threads"]
         self.rows_by_key = {(r["row"], r["backend"], r["placement"]): r for r in data["rows"]}
@@ -162,6 +164,12 @@ class Tables:
 
     def adopters_checks(self):
         return adopters.checks(self.programs.values())
+
+    def servers(self):
+        return servers.table.lines(self.echo)
+
+    def servers_state(self):
+        return [f"Run: {self.echo['state']}."]
 
     def memory(self):
         rows = [[text, f"{self.many[name]:,}"] for name, text in MEMORY.items() if self.many[name]]

@@ -23,12 +23,14 @@ import sys
 
 import charts
 import results
+import servers.table
 from figures import MEMORY, TABLES, Tables
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DOCS = os.path.join(TOP, "docs")
 RESULTS = os.path.join(DOCS, "results.json")
 ADOPTERS = os.path.join(DOCS, "adopters.json")
+SERVERS = os.path.join(DOCS, "servers.json")
 
 # ---------------------------------------------------------------- a run -> results.json
 
@@ -188,11 +190,15 @@ def run(args):
         data, *loaded = collect(args.folder)
     try:
         programs = collect_adopters(args.adopters) if args.adopters else json.loads(read(ADOPTERS))
-        tables = Tables(data or json.loads(read(RESULTS)), programs)
+        echo = servers.table.read(args.servers) if args.servers else json.loads(read(SERVERS))
+        if not echo["rows"]:
+            raise results.BadInput(f"{args.servers}: wanted the results of vm/bench --servers, "
+                                   "found none")
+        tables = Tables(data or json.loads(read(RESULTS)), programs, echo)
     except (LookupError, TypeError, ValueError) as error:
-        raise results.BadInput(f"{RESULTS} and {ADOPTERS}: wanted what --from and --adopters write, "
-                               f"found something else ({error!r}); run bench/tables.py --from DIR "
-                               "or --adopters DIR") from None
+        raise results.BadInput(f"{RESULTS}, {ADOPTERS} and {SERVERS}: wanted what --from, "
+                               f"--adopters and --servers write, found something else ({error!r}); "
+                               "run bench/tables.py with that option and a folder") from None
     texts, faults, differences = compare(tables)
     if args.check or faults:
         for line in faults + differences * args.check:
@@ -203,6 +209,8 @@ def run(args):
         write(RESULTS, as_json(data))
     if args.adopters:
         write(ADOPTERS, json.dumps(programs, indent=1) + "\n")
+    if args.servers:
+        write(SERVERS, as_json(echo))
     for path, text in texts.items():
         if text != read(path):
             write(path, text)
@@ -225,6 +233,9 @@ def main():
     option.add_argument("--adopters", metavar="DIR",
                         help="first put the programs of DIR, a results folder of vm/adopt, into "
                              "docs/adopters.json, with their charts")
+    option.add_argument("--servers", metavar="DIR",
+                        help="first make docs/servers.json of DIR, a results folder of "
+                             "vm/bench --servers")
     option.add_argument("--check", action="store_true",
                         help="change nothing; status 1 if a table or a marker is not right")
     try:
