@@ -56,7 +56,8 @@ void serve_task(void *arg)
 	ssize_t n;
 
 	while ((n = switchto_recv(fd, buffer, sizeof(buffer), 0, nullptr)) > 0)
-		if (switchto_send(fd, buffer, static_cast<std::size_t>(n), MSG_NOSIGNAL, nullptr) != n)
+		if (switchto_send(fd, buffer, static_cast<std::size_t>(n), MSG_NOSIGNAL, nullptr) !=
+		    n)
 			break;
 	switchto_close(fd);
 }
@@ -105,7 +106,8 @@ void epoll(int listener)
 
 		do {
 			n = recv(fd, buffer, sizeof(buffer), 0);
-			if (n > 0 && send(fd, buffer, static_cast<std::size_t>(n), MSG_NOSIGNAL) != n)
+			if (n > 0 &&
+			    send(fd, buffer, static_cast<std::size_t>(n), MSG_NOSIGNAL) != n)
 				n = 0;
 		} while (n == static_cast<ssize_t>(sizeof(buffer)));
 		if (n == 0 || (n < 0 && errno != EAGAIN))
@@ -121,7 +123,8 @@ void epoll(int listener)
 				serve(events[i].data.fd);
 				continue;
 			}
-			for (int fd; (fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK)) >= 0;)
+			for (int fd;
+			     (fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK)) >= 0;)
 				add(fd);
 		}
 	}
@@ -177,7 +180,8 @@ long long read_clock(clockid_t clock)
 
 class clients {
 public:
-	clients(const sockaddr_in &address, unsigned int count) : poller_(epoll_create1(0))
+	clients(const sockaddr_in &address, unsigned int count)
+		: poller_(epoll_create1(0))
 	{
 		for (unsigned int i = 0; i < count; i++)
 			sockets_.push_back(connect_to(address));
@@ -225,7 +229,8 @@ private:
 		const int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 		epoll_event event = {};
 
-		if (fd < 0 || connect(fd, reinterpret_cast<const sockaddr *>(&address), sizeof(address)))
+		if (fd < 0 ||
+		    connect(fd, reinterpret_cast<const sockaddr *>(&address), sizeof(address)))
 			die("connect");
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		event.events = EPOLLIN;
@@ -258,7 +263,8 @@ unsigned long number(const char *text, const char *what)
 	const unsigned long n = std::strtoul(text, &end, 10);
 
 	if (*text < '1' || *text > '9' || *end || n > 1000000000) {
-		std::fprintf(stderr, "servers-echo: %s: wanted 1 to 1000000000, found '%s'\n", what, text);
+		std::fprintf(stderr, "servers-echo: %s: wanted 1 to 1000000000, found '%s'\n", what,
+			     text);
 		std::exit(2);
 	}
 	return n;
@@ -279,7 +285,8 @@ int main(int argc, char **argv)
 		if (argc == 4 && std::strcmp(argv[1], kind.name) == 0)
 			run = kind.run;
 	if (!run) {
-		std::fprintf(stderr, "usage: servers-echo tasks|epoll|threads CONNECTIONS REQUESTS\n");
+		std::fprintf(stderr,
+			     "usage: servers-echo tasks|epoll|threads CONNECTIONS REQUESTS\n");
 		return 2;
 	}
 	const auto connections = static_cast<unsigned int>(number(argv[2], "CONNECTIONS"));
@@ -313,10 +320,11 @@ int main(int argc, char **argv)
 
 	clients all(address, connections);
 	/* The first requests meet threads, descriptors and buffers that are new. */
-	all.run(3UL * connections);
+	all.run(10UL * connections);
 	const long long begin = read_clock(CLOCK_MONOTONIC), cpu = read_clock(clock);
 	all.run(requests);
-	const long long used = read_clock(clock) - cpu, passed = read_clock(CLOCK_MONOTONIC) - begin;
+	const long long used = read_clock(clock) - cpu,
+			passed = read_clock(CLOCK_MONOTONIC) - begin;
 
 	std::printf("{\"kind\": \"%s\", \"backend\": \"%s\", \"connections\": %u, "
 		    "\"server_ns\": %.1f, \"requests_per_s\": %.0f}\n",

@@ -36,6 +36,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
@@ -103,6 +105,11 @@ struct timers {
 	size_t count, size;
 };
 
+static inline nsec_t timer_next(const struct timers *timers)
+{
+	return unlikely(timers->count) ? timers->heap[0]->deadline : NEVER;
+}
+
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): others write only the last line
 struct slot {
 	_Atomic uint32_t owner;
@@ -150,6 +157,36 @@ static inline int fail(int error)
 	return -1;
 }
 
+/* --- system calls --- */
+
+/*
+ * The system call: its result, or a negative error number. Without the C library's wrappers, which
+ * are cancellation points: in a program with threads they cost some fifty instructions each.
+ */
+static inline long call6(long number, long a, long b, long c, long d, long e, long f)
+{
+#if defined(__x86_64__) && defined(__LP64__)
+	register long arg4 __asm__("r10") = d;
+	register long arg5 __asm__("r8") = e;
+	register long arg6 __asm__("r9") = f;
+	long result;
+
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "0"(number), "D"(a), "S"(b), "d"(c), "r"(arg4), "r"(arg5), "r"(arg6)
+			 : "rcx", "r11", "memory");
+	return result;
+#else
+	long result = syscall(number, a, b, c, d, e, f);
+
+	return result == -1 ? -errno : result;
+#endif
+}
+
+#define CALL(name, ...) CALL_(SYS_##name, __VA_ARGS__, 0, 0, 0, 0, 0)
+#define CALL_(number, a, b, c, d, e, f, ...) \
+	call6(number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
 /* --- time: timer.c --- */
 
 nsec_t switchto_now(void);
@@ -158,7 +195,6 @@ nsec_t switchto_deadline(const struct timespec *deadline);
 /* 0 or ENOMEM */
 int switchto_timer_add(struct timers *timers, struct switchto_task *task, nsec_t deadline);
 void switchto_timer_remove(struct timers *timers, struct switchto_task *task);
-nsec_t switchto_timer_next(const struct timers *timers);
 /* Wakes the tasks whose time has come: inside of @slot. */
 void switchto_timer_expire(struct slot *slot);
 
@@ -167,28 +203,36 @@ void switchto_timer_expire(struct slot *slot);
 /* Takes the slot back from who has it meanwhile. */
 void switchto_slot_regain(struct thread *me);
 
+/* @me has a task. False: it is inside already, or in a blocking region. */
+static inline bool enter_task(struct thread *me)
+{
+	uint32_t owner = me->epoch | USER;
+
+	if (unlikely(!atomic_compare_exchange_strong_explicit(&me->slot->owner, &owner,
+							      me->epoch | INSIDE,
+							      memory_order_acquire,
+							      memory_order_relaxed))) {
+		if (owner == (me->epoch | INSIDE) || me->in_region)
+			return false;
+		switchto_slot_regain(me);
+	}
+	return true;
+}
+
 /*
  * Into the scheduler: the calling task's thread, or NULL with errno EPERM or EDEADLK.
  */
 static inline struct thread *enter(void)
 {
 	struct thread *me = switchto_current;
-	uint32_t owner;
 
 	if (unlikely(!me || !me->task)) {
 		errno = EPERM;
 		return NULL;
 	}
-	owner = me->epoch | USER;
-	if (unlikely(!atomic_compare_exchange_strong_explicit(&me->slot->owner, &owner,
-							      me->epoch | INSIDE,
-							      memory_order_acquire,
-							      memory_order_relaxed))) {
-		if (owner == (me->epoch | INSIDE) || me->in_region) {
-			errno = EDEADLK;
-			return NULL;
-		}
-		switchto_slot_regain(me);
+	if (unlikely(!enter_task(me))) {
+		errno = EDEADLK;
+		return NULL;
 	}
 	return me;
 }
@@ -203,6 +247,13 @@ static inline void leave(struct thread *me)
  * and there are no tasks left.
  */
 bool switchto_slot_dispatch(struct thread *me);
+
+/*
+ * Waits until there was an event on @mark, if it is NOT_READY: 0 or an error number. In a task,
+ * outside. The path of each request that has to wait.
+ */
+int switchto_slot_wait_for(struct thread *me, _Atomic uintptr_t *mark,
+			   const struct timespec *deadline);
 
 /* @me has no slot: waits until it is given one. False if it is to end. */
 bool switchto_slot_await(struct thread *me);
@@ -327,16 +378,23 @@ void switchto_monitor_end(struct switchto_sched *sched);
 /* --- descriptors: poll.c --- */
 
 /*
- * A mark for each descriptor and direction: NOT_READY, a number of events that is odd, or the
- * task that waits. HUNG_UP: the other end is closed, and no further event says that there is
- * data. A short read does not end it, EAGAIN does. UNKNOWN: no slot polls the descriptor, so
- * who would wait for it learns that it was closed. BLOCKS: it can't be polled, and its calls go
- * into blocking regions.
+ * A mark for each descriptor and direction: an odd number counts its events; NOT_READY: there
+ * was none since the last system call; or the task that waits for one. HUNG_UP: the other end is
+ * closed, and no further event says that there is data. A short read does not end it, EAGAIN does.
+ *
+ * Those below NOT_READY, no event changes. UNKNOWN: no slot polls the descriptor. UNARMED: one
+ * does, but not for output: most sockets are never full. BLOCKS: it can't be polled, and its
+ * calls go into blocking regions.
  *
  * Events change a mark while a task makes its system call. So a task that has emptied the
  * descriptor sets NOT_READY only if the mark is what it was before the call.
  */
-enum { UNKNOWN, READY = 1, HUNG_UP = 2, EVENT = 2, NOT_READY = 4, BLOCKS = 6 };
+enum { UNKNOWN, BLOCKS = 2, UNARMED = 4, HUNG_UP = 6, NOT_READY = 8, READY = 9, EVENT = 2 };
+
+static inline bool is_ready(uintptr_t mark)
+{
+	return mark & 1;
+}
 
 struct mark {
 	_Atomic uintptr_t in, out;
@@ -346,7 +404,7 @@ struct mark {
 
 static inline struct switchto_task *mark_task(uintptr_t mark)
 {
-	if (mark & READY || mark <= BLOCKS)
+	if (is_ready(mark) || mark <= NOT_READY)
 		return NULL;
 	return (struct switchto_task *)mark; // NOLINT(performance-no-int-to-ptr)
 }
@@ -365,8 +423,8 @@ static inline struct mark *mark_of(struct switchto_sched *sched, unsigned int fd
 void switchto_poll_events(struct slot *slot, nsec_t deadline);
 int switchto_poll_begin(struct slot *slot);
 void switchto_poll_end(struct slot *slot);
-/* Polls @fd from now on, if that can be: its mark, or NULL and errno. */
-struct mark *switchto_poll_add(struct slot *slot, int fd);
+/* Polls @fd from now on, if that can be, also for @output: its mark, or NULL and errno. */
+struct mark *switchto_poll_add(struct slot *slot, int fd, bool output);
 /* Closes @fd: who waits for it gets EBADF. 0, or -1 and errno. */
 int switchto_poll_close(struct switchto_sched *sched, int fd);
 

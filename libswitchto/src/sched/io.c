@@ -10,79 +10,16 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-/* Waits until there was an event on @mark, if it is NOT_READY: 0, or -1 and errno. */
-static int wait_for(_Atomic uintptr_t *mark, const struct timespec *deadline)
-{
-	nsec_t until = switchto_deadline(deadline);
-	struct switchto_task *task;
-	struct thread *me;
-	uintptr_t seen;
-	int error = 0;
-
-	if (until < 0)
-		return fail(EINVAL);
-	me = enter();
-	if (!me)
-		return -1;
-	task = me->task;
-	do {
-		task_prepare(task, WAITING);
-		seen = NOT_READY;
-		if (!atomic_compare_exchange_strong(mark, &seen, (uintptr_t)task) &&
-		    seen != (uintptr_t)task) {
-			switchto_task_stay(me);
-			error = mark_task(seen) ? EBUSY : seen == UNKNOWN ? EBADF : 0;
-			break;
-		}
-		error = task_cancelled(me) ? ECANCELED : task_sleep(me, until);
-		seen = (uintptr_t)task;
-	} while (!error && atomic_load(mark) == seen);
-	/* If an event came as well, the call is tried once more, and the error comes after that. */
-	if (error && error != EBUSY && error != EBADF &&
-	    !atomic_compare_exchange_strong(mark, &seen, NOT_READY))
-		error = 0;
-	leave(me);
-	return unlikely(error) ? fail(error) : 0;
-}
-
-static inline struct mark *mark_for(int fd)
+static inline struct thread *current_task(void)
 {
 	struct thread *me = switchto_current;
-	struct mark *mark;
 
-	if (unlikely(!me || !me->task)) {
-		errno = EPERM;
-		return NULL;
-	}
-	mark = mark_of(me->sched, (unsigned int)fd);
-	if (likely(mark && atomic_load_explicit(&mark->slot, memory_order_acquire)))
-		return mark;
-	return switchto_poll_add(me->slot, fd);
-}
-
-/*
- * Without the C library's wrappers, which are cancellation points: in a program with threads
- * they cost some fifty instructions each.
- */
-#define system_call(name, ...) syscall(SYS_##name, __VA_ARGS__)
-
-/*
- * Is a call done that had @result, with @mark as @before? @emptied: it has left nothing there, so
- * that the next one waits at once.
- */
-static inline bool is_done(_Atomic uintptr_t *mark, uintptr_t before, ssize_t result, bool emptied)
-{
-	if (likely(result >= 0)) {
-		if (emptied && before & READY)
-			atomic_compare_exchange_strong(mark, &before, NOT_READY);
-		return true;
-	}
-	if (errno == EAGAIN && before != UNKNOWN && !mark_task(before))
-		atomic_compare_exchange_strong(mark, &before, NOT_READY);
-	return errno != EAGAIN && errno != EINTR;
+	if (likely(me && me->task))
+		return me;
+	errno = EPERM;
+	return NULL;
 }
 
 /* Before a call that blocks. False, and errno: it may not be made. */
@@ -108,62 +45,112 @@ static ssize_t end_to_block(ssize_t result)
 
 #define BLOCKING(deadline, call) (begin_to_block(deadline) ? end_to_block(call) : -1)
 
-/* @call, until it is done. A macro, so that each call is a direct one. */
-#define UNTIL_DONE(fd, direction, emptied, deadline, call)                              \
-	do {                                                                            \
-		struct mark *mark = mark_for(fd);                                       \
-                                                                                        \
-		if (unlikely(!mark))                                                    \
-			return -1;                                                      \
-		do {                                                                    \
-			uintptr_t before = atomic_load_explicit(&mark->direction,       \
-								memory_order_acquire);  \
-                                                                                        \
-			if (likely(before != NOT_READY && before != BLOCKS)) {          \
-				ssize_t result = call;                                  \
-                                                                                        \
-				if (is_done(&mark->direction, before, result, emptied)) \
-					return result;                                  \
-			} else if (before == BLOCKS) {                                  \
-				return BLOCKING(deadline, call);                        \
-			}                                                               \
-		} while (!wait_for(&mark->direction, deadline));                        \
-		return -1;                                                              \
+/* The result of CALL() as a function returns it. */
+static inline long with_errno(long result)
+{
+	return likely(result >= 0) ? result : fail((int)-result);
+}
+
+enum next { GO_ON, FAIL, BLOCK };
+
+/* What to do with a mark that is neither ready nor NOT_READY. */
+static __attribute__((noinline)) enum next look_at(struct thread *me, int fd, uintptr_t before,
+						   bool output)
+{
+	if (before == BLOCKS)
+		return BLOCK;
+	if (before == UNKNOWN || before == UNARMED)
+		return switchto_poll_add(me->slot, fd, output) ? GO_ON : FAIL;
+	if (!mark_task(before))
+		return GO_ON;
+	errno = EBUSY;
+	return FAIL;
+}
+
+/*
+ * @call, until it is done. A macro, so that each call is a direct one. @emptied: a call with this
+ * @result has left nothing there, so that the next one waits at once.
+ */
+#define UNTIL_DONE(fd, direction, emptied, deadline, call)                                        \
+	do {                                                                                      \
+		const bool output = offsetof(struct mark, direction) != 0;                        \
+		struct thread *me = current_task();                                               \
+		struct mark *mark;                                                                \
+                                                                                                  \
+		if (unlikely(!me))                                                                \
+			return -1;                                                                \
+		mark = mark_of(me->sched, (unsigned int)(fd));                                    \
+		if (unlikely(!mark) && !(mark = switchto_poll_add(me->slot, fd, output)))         \
+			return -1;                                                                \
+		for (;;) {                                                                        \
+			uintptr_t before = atomic_load_explicit(&mark->direction,                 \
+								memory_order_acquire);            \
+			long result;                                                              \
+                                                                                                  \
+			if (before == NOT_READY) {                                                \
+				int error = switchto_slot_wait_for(me, &mark->direction,          \
+								   deadline);                     \
+                                                                                                  \
+				if (unlikely(error))                                              \
+					return fail(error);                                       \
+				continue;                                                         \
+			}                                                                         \
+			if (unlikely(!is_ready(before)) && before != HUNG_UP) {                   \
+				enum next next = look_at(me, fd, before, output);                 \
+                                                                                                  \
+				if (next == BLOCK)                                                \
+					return BLOCKING(deadline, with_errno(call));              \
+				if (next == FAIL)                                                 \
+					return -1;                                                \
+				continue;                                                         \
+			}                                                                         \
+			result = call;                                                            \
+			if (likely(result >= 0)) {                                                \
+				if ((emptied) && is_ready(before))                                \
+					atomic_compare_exchange_strong(&mark->direction, &before, \
+								       NOT_READY);                \
+				return result;                                                    \
+			}                                                                         \
+			if (result == -EAGAIN)                                                    \
+				atomic_compare_exchange_strong(&mark->direction, &before,         \
+							       NOT_READY);                        \
+			else if (result != -EINTR)                                                \
+				return fail((int)-result);                                        \
+		}                                                                                 \
 	} while (0)
 
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline)
 {
-	UNTIL_DONE(fd, in, (size_t)result < size, deadline, system_call(read, fd, buffer, size));
+	UNTIL_DONE(fd, in, (size_t)result < size, deadline, CALL(read, fd, buffer, size));
 }
 
 ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline)
 {
-	UNTIL_DONE(fd, out, false, deadline, system_call(write, fd, buffer, size));
+	UNTIL_DONE(fd, out, false, deadline, CALL(write, fd, buffer, size));
 }
 
 ssize_t switchto_recv(int fd, void *buffer, size_t size, int flags, const struct timespec *deadline)
 {
 	UNTIL_DONE(fd, in, (size_t)result < size, deadline,
-		   system_call(recvfrom, fd, buffer, size, flags, NULL, NULL));
+		   CALL(recvfrom, fd, buffer, size, flags, NULL, NULL));
 }
 
 static __attribute__((noinline)) ssize_t send_later(int fd, const void *buffer, size_t size,
 						    int flags, const struct timespec *deadline)
 {
-	UNTIL_DONE(fd, out, false, deadline, system_call(sendto, fd, buffer, size, flags, NULL, 0));
+	UNTIL_DONE(fd, out, false, deadline, CALL(sendto, fd, buffer, size, flags, NULL, 0));
 }
 
 ssize_t switchto_send(int fd, const void *buffer, size_t size, int flags,
 		      const struct timespec *deadline)
 {
 	if (likely(switchto_current && switchto_current->task)) {
-		ssize_t result = system_call(sendto, fd, buffer, size, flags | MSG_DONTWAIT, NULL,
-					     0);
+		long result = CALL(sendto, fd, buffer, size, flags | MSG_DONTWAIT, NULL, 0);
 
 		if (likely(result >= 0))
 			return result;
-		if (errno != EAGAIN && errno != EINTR)
-			return -1;
+		if (result != -EAGAIN && result != -EINTR)
+			return fail((int)-result);
 	}
 	return send_later(fd, buffer, size, flags, deadline);
 }
@@ -171,31 +158,31 @@ ssize_t switchto_send(int fd, const void *buffer, size_t size, int flags,
 ssize_t switchto_readv(int fd, const struct iovec *parts, int count,
 		       const struct timespec *deadline)
 {
-	UNTIL_DONE(fd, in, false, deadline, system_call(readv, fd, parts, count));
+	UNTIL_DONE(fd, in, false, deadline, CALL(readv, fd, parts, count));
 }
 
 ssize_t switchto_writev(int fd, const struct iovec *parts, int count,
 			const struct timespec *deadline)
 {
-	UNTIL_DONE(fd, out, false, deadline, system_call(writev, fd, parts, count));
+	UNTIL_DONE(fd, out, false, deadline, CALL(writev, fd, parts, count));
 }
 
 ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct timespec *deadline)
 {
-	UNTIL_DONE(fd, in, false, deadline, system_call(recvmsg, fd, message, flags));
+	UNTIL_DONE(fd, in, false, deadline, CALL(recvmsg, fd, message, flags));
 }
 
 ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
 			 const struct timespec *deadline)
 {
-	UNTIL_DONE(fd, out, false, deadline, system_call(sendmsg, fd, message, flags));
+	UNTIL_DONE(fd, out, false, deadline, CALL(sendmsg, fd, message, flags));
 }
 
 int switchto_accept(int fd, struct sockaddr *address, socklen_t *length, int flags,
 		    const struct timespec *deadline)
 {
 	UNTIL_DONE(fd, in, false, deadline,
-		   system_call(accept4, fd, address, length, flags | SOCK_NONBLOCK));
+		   CALL(accept4, fd, address, length, flags | SOCK_NONBLOCK));
 }
 
 /* What of @events is so now; 0: nothing; -1 and errno. */
@@ -210,33 +197,54 @@ static int poll_now(int fd, short events)
 }
 
 /* Waits for an event on @mark after the one that made it @before: 0, or -1 and errno. */
-static int wait_after(_Atomic uintptr_t *mark, uintptr_t before, const struct timespec *deadline)
+static int wait_after(struct thread *me, _Atomic uintptr_t *mark, uintptr_t before,
+		      const struct timespec *deadline)
 {
-	if (before != NOT_READY && before != UNKNOWN && !mark_task(before))
+	int error;
+
+	if (is_ready(before) || before == HUNG_UP)
 		atomic_compare_exchange_strong(mark, &before, NOT_READY);
-	return wait_for(mark, deadline);
+	error = switchto_slot_wait_for(me, mark, deadline);
+	return error ? fail(error) : 0;
+}
+
+/* Polled, for @output or input. NULL and errno: it can't be. */
+static struct mark *mark_for(struct thread *me, int fd, bool output)
+{
+	struct mark *mark = mark_of(me->sched, (unsigned int)fd);
+	uintptr_t before = UNKNOWN;
+
+	if (mark)
+		before = atomic_load(output ? &mark->out : &mark->in);
+	return before == UNKNOWN || before == UNARMED ? switchto_poll_add(me->slot, fd, output) :
+							mark;
 }
 
 int switchto_poll(int fd, short events, const struct timespec *deadline)
 {
-	const bool input = events & (POLLIN | POLLRDHUP);
+	const bool output = events & POLLOUT;
+	struct thread *me = current_task();
 	_Atomic uintptr_t *direction;
 	struct mark *mark;
 
+	if (!me)
+		return -1;
 	/* A task waits in one place. */
-	if (input == !!(events & POLLOUT) || events & ~(POLLIN | POLLRDHUP | POLLOUT))
+	if (output == !!(events & (POLLIN | POLLRDHUP)) || events & ~(POLLIN | POLLRDHUP | POLLOUT))
 		return fail(EINVAL);
-	mark = mark_for(fd);
+	mark = mark_for(me, fd, output);
 	if (!mark)
 		return -1;
-	direction = input ? &mark->in : &mark->out;
+	direction = output ? &mark->out : &mark->in;
 	for (;;) {
 		uintptr_t before = atomic_load(direction);
 		int found = poll_now(fd, events);
 
 		if (found)
 			return found;
-		if (wait_after(direction, before, deadline))
+		if (before == UNKNOWN)
+			return fail(EBADF);
+		if (wait_after(me, direction, before, deadline))
 			return -1;
 	}
 }
@@ -247,8 +255,8 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 	socklen_t size = sizeof(int);
 	int flags, error;
 
-	if (!switchto_current || !switchto_current->task)
-		return fail(EPERM);
+	if (!current_task())
+		return -1;
 	/* Before it is polled: to epoll, a socket without a connection is one that was hung up. */
 	flags = fcntl(fd, F_GETFL);
 	if (flags == -1 || fcntl(fd, F_SETFL, flags | O_NONBLOCK))
@@ -267,7 +275,9 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, size_t size,
 			unsigned int flags, const struct timespec *deadline)
 {
-	struct mark *source = mark_for(from), *target = source ? mark_for(to) : NULL;
+	struct thread *me = current_task();
+	struct mark *source = me ? mark_for(me, from, false) : NULL;
+	struct mark *target = source ? mark_for(me, to, true) : NULL;
 
 	if (!target)
 		return -1;
@@ -284,12 +294,14 @@ ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, 
 					flags | SPLICE_F_NONBLOCK);
 		if (result >= 0 || (errno != EAGAIN && errno != EINTR))
 			return result;
+		if (in == UNKNOWN || out == UNKNOWN)
+			return fail(EBADF);
 		/* Which of the two is it? If neither any more, try again. */
 		if (in != BLOCKS && !poll_now(from, POLLIN)) {
-			if (wait_after(&source->in, in, deadline))
+			if (wait_after(me, &source->in, in, deadline))
 				return -1;
 		} else if (out != BLOCKS && !poll_now(to, POLLOUT)) {
-			if (wait_after(&target->out, out, deadline))
+			if (wait_after(me, &target->out, out, deadline))
 				return -1;
 		}
 	}
@@ -297,15 +309,15 @@ ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, 
 
 int switchto_openat(int folder, const char *path, int flags, mode_t mode)
 {
-	if (!switchto_task_self())
-		return fail(EPERM);
+	if (!current_task())
+		return -1;
 	return (int)BLOCKING(NULL, openat(folder, path, flags, mode));
 }
 
 int switchto_fsync(int fd)
 {
-	if (!switchto_task_self())
-		return fail(EPERM);
+	if (!current_task())
+		return -1;
 	return (int)BLOCKING(NULL, fsync(fd));
 }
 

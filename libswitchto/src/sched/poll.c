@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Descriptors: each slot has an epoll instance. A descriptor is added to one at its first use,
- * edge-triggered and for both directions, and stays there until it is closed: so a wait for it
- * needs no system call of its own.
+ * edge-triggered, and stays there until it is closed: so a wait for it needs no system call of its
+ * own.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { EVENTS = 128 };
@@ -27,7 +26,7 @@ int switchto_poll_begin(struct slot *slot)
 	slot->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (slot->event == -1)
 		return errno;
-	event.data.fd = -1;
+	event.data.ptr = NULL;
 	if (epoll_ctl(slot->epoll, EPOLL_CTL_ADD, slot->event, &event))
 		return errno;
 	return 0;
@@ -46,42 +45,44 @@ static inline void happened(struct slot *inside, _Atomic uintptr_t *mark, bool h
 	uintptr_t before = atomic_load_explicit(mark, memory_order_relaxed), after;
 
 	do {
-		if (before == HUNG_UP)
+		if (before < NOT_READY)
 			return;
-		after = hung_up ? HUNG_UP : before & READY ? before + EVENT : READY;
+		after = hung_up ? HUNG_UP : is_ready(before) ? before + EVENT : READY;
 	} while (!atomic_compare_exchange_weak(mark, &before, after));
 	if (mark_task(before))
 		task_wake(inside, mark_task(before), 0, SWITCHTO_IO);
 }
 
+#ifdef SYS_epoll_wait /* not on newer architectures */
+#define EPOLL_WAIT(epoll, events, ms) CALL(epoll_wait, epoll, events, EVENTS, ms)
+#else
+#define EPOLL_WAIT(epoll, events, ms) CALL(epoll_pwait, epoll, events, EVENTS, ms, NULL, 0)
+#endif
+
 /* Linux 5.11 has a call that takes nanoseconds. Without it, a millisecond is the least. */
-static int wait_for_events(int epoll, struct epoll_event *events, nsec_t timeout)
+static long wait_for_time(int epoll, struct epoll_event *events, nsec_t timeout)
 {
-	if (timeout == 0)
-		return (int)syscall(SYS_epoll_pwait, epoll, events, EVENTS, 0, NULL, 0);
-	if (timeout == NEVER)
-		return (int)syscall(SYS_epoll_pwait, epoll, events, EVENTS, -1, NULL, 0);
 #ifdef SYS_epoll_pwait2
 	static atomic_bool missing;
 
 	if (!atomic_load_explicit(&missing, memory_order_relaxed)) {
 		struct timespec left = { timeout / NSEC_PER_SEC, timeout % NSEC_PER_SEC };
-		int n = (int)syscall(SYS_epoll_pwait2, epoll, events, EVENTS, &left, NULL, 0);
+		long n = CALL(epoll_pwait2, epoll, events, EVENTS, &left, NULL, 0);
 
-		if (n >= 0 || errno == EINTR)
+		if (n >= 0 || n == -EINTR)
 			return n;
 		atomic_store_explicit(&missing, true, memory_order_relaxed);
 	}
 #endif
 	timeout = (timeout + 999999) / 1000000;
-	return epoll_wait(epoll, events, EVENTS, timeout < INT32_MAX ? (int)timeout : INT32_MAX);
+	return EPOLL_WAIT(epoll, events, timeout < INT32_MAX ? timeout : INT32_MAX);
 }
 
 void switchto_poll_events(struct slot *slot, nsec_t deadline)
 {
 	struct epoll_event events[EVENTS];
 	nsec_t timeout = deadline;
-	int n;
+	long n;
 
 	if (deadline && deadline != NEVER) {
 		timeout = deadline - switchto_now();
@@ -94,22 +95,25 @@ void switchto_poll_events(struct slot *slot, nsec_t deadline)
 		if (atomic_load(&slot->inbox) || !atomic_load(&slot->sched->tasks))
 			timeout = 0;
 	}
-	n = wait_for_events(slot->epoll, events, timeout);
+	if (timeout == 0 || timeout == NEVER)
+		n = EPOLL_WAIT(slot->epoll, events, timeout ? -1 : 0);
+	else
+		n = wait_for_time(slot->epoll, events, timeout);
 	atomic_store_explicit(&slot->asleep, 0, memory_order_relaxed);
 
 	for (int i = 0; i < n; i++) {
 		const uint32_t what = events[i].events;
-		struct mark *mark;
+		struct mark *mark = events[i].data.ptr;
 
-		if (events[i].data.fd == -1)
+		if (!mark) /* the eventfd */
 			continue;
-		mark = mark_of(slot->sched, (unsigned int)events[i].data.fd);
 		if (what & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
 			happened(slot, &mark->in, what & (EPOLLRDHUP | EPOLLHUP));
 		if (what & (EPOLLOUT | EPOLLHUP | EPOLLERR))
 			happened(slot, &mark->out, what & EPOLLHUP);
 	}
-	switchto_timer_expire(slot);
+	if (unlikely(slot->timers.count))
+		switchto_timer_expire(slot);
 }
 
 /* NULL and errno: none can be. */
@@ -134,11 +138,39 @@ static struct mark *get_mark(struct switchto_sched *sched, int number)
 	return mark_of(sched, fd);
 }
 
-struct mark *switchto_poll_add(struct slot *slot, int fd)
+/* With the mark's lock. 0 or an error number. */
+static int arm(struct slot *slot, struct mark *mark, int fd, bool output)
 {
-	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET };
+	const bool added = atomic_load(&mark->slot);
+	struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = mark };
+	uintptr_t in = UNKNOWN, out = atomic_load(&mark->out);
+
+	if (output)
+		event.events |= EPOLLOUT;
+	if (added) {
+		slot = atomic_load(&mark->slot);
+		if (!output || out != UNARMED)
+			return 0; /* somebody else was faster */
+	}
+	if (epoll_ctl(slot->epoll, added ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event)) {
+		if (errno != EPERM)
+			return errno;
+		/* a file or directory */
+		atomic_store(&mark->in, BLOCKS);
+		atomic_store(&mark->out, BLOCKS);
+		return 0;
+	}
+	atomic_store(&mark->slot, slot);
+	/* Nobody waits before it is polled. Only a system call says whether it is ready. */
+	atomic_compare_exchange_strong(&mark->in, &in, READY);
+	atomic_store(&mark->out, output ? READY : UNARMED);
+	return 0;
+}
+
+struct mark *switchto_poll_add(struct slot *slot, int fd, bool output)
+{
 	struct mark *mark;
-	int flags, error = 0;
+	int flags, error;
 
 	flags = fcntl(fd, F_GETFL);
 	if (flags == -1 || (!(flags & O_NONBLOCK) && fcntl(fd, F_SETFL, flags | O_NONBLOCK)))
@@ -146,23 +178,9 @@ struct mark *switchto_poll_add(struct slot *slot, int fd)
 	mark = get_mark(slot->sched, fd);
 	if (!mark)
 		return NULL;
-	/* Two tasks may come here at once: neither waits before the marks are set. */
+	/* Two tasks may come here at once. */
 	pthread_mutex_lock(&mark->lock);
-	if (!atomic_load(&mark->slot)) {
-		/* Tried before anything is known of it: only a system call says whether it is ready. */
-		atomic_store(&mark->in, READY);
-		atomic_store(&mark->out, READY);
-		event.data.fd = fd;
-		if (epoll_ctl(slot->epoll, EPOLL_CTL_ADD, fd, &event))
-			error = errno;
-		if (error == EPERM) { /* a file or directory */
-			error = 0;
-			atomic_store(&mark->in, BLOCKS);
-			atomic_store(&mark->out, BLOCKS);
-		}
-		if (!error)
-			atomic_store_explicit(&mark->slot, slot, memory_order_release);
-	}
+	error = arm(slot, mark, fd, output);
 	pthread_mutex_unlock(&mark->lock);
 	if (error)
 		errno = error;
@@ -189,7 +207,7 @@ int switchto_poll_close(struct switchto_sched *sched, int fd)
 	pthread_mutex_lock(&mark->lock);
 	slot = atomic_exchange(&mark->slot, NULL);
 	/* close(2) would not do it if the descriptor was duplicated, or a child has it. */
-	if (slot && atomic_load(&mark->in) != BLOCKS)
+	if (slot)
 		epoll_ctl(slot->epoll, EPOLL_CTL_DEL, fd, NULL);
 	forget(&mark->in);
 	forget(&mark->out);

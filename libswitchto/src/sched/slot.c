@@ -8,8 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
+/* In dispatch() and in switchto_slot_wait_for(), which begins each request that waits. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
 /* As many tasks run in turn before somebody looks for events, when there are ready ones. */
-enum { PICKS = 64 };
+enum { PICKS = 128 };
 
 _Thread_local struct thread *switchto_current __attribute__((tls_model("initial-exec")));
 
@@ -45,7 +48,7 @@ void switchto_slot_wake(struct slot *slot)
 }
 
 /* In the order in which they came. */
-static void empty_inbox(struct slot *slot)
+static __attribute__((noinline)) void empty_inbox(struct slot *slot)
 {
 	struct switchto_task *newest = atomic_exchange_explicit(&slot->inbox, NULL,
 								memory_order_acquire);
@@ -97,7 +100,7 @@ void switchto_slot_ready(struct slot *inside, struct switchto_task *task, enum s
 
 /* --- ownership --- */
 
-bool switchto_slot_await(struct thread *me)
+static ALWAYS_INLINE bool await(struct thread *me)
 {
 	struct slot *slot;
 
@@ -113,8 +116,13 @@ bool switchto_slot_await(struct thread *me)
 	return true;
 }
 
+bool switchto_slot_await(struct thread *me)
+{
+	return await(me);
+}
+
 /* @me gives @slot to @next, and waits until it is given one again. */
-static void hand_over(struct thread *me, struct slot *slot, struct thread *next)
+static ALWAYS_INLINE void hand_over(struct thread *me, struct slot *slot, struct thread *next)
 {
 	atomic_store_explicit(&slot->owner, (me->epoch + OWNER_STATES) | INSIDE,
 			      memory_order_relaxed);
@@ -134,7 +142,7 @@ void switchto_slot_regain(struct thread *me)
 /* --- who is next --- */
 
 /* NULL: there are no tasks left. */
-static struct switchto_task *next_task(struct slot *slot)
+static ALWAYS_INLINE struct switchto_task *next_task(struct slot *slot)
 {
 	struct switchto_sched *sched = slot->sched;
 
@@ -153,7 +161,7 @@ static struct switchto_task *next_task(struct slot *slot)
 		if (!atomic_load(&sched->tasks))
 			return NULL;
 		slot->picks = 0;
-		switchto_poll_events(slot, switchto_timer_next(&slot->timers));
+		switchto_poll_events(slot, timer_next(&slot->timers));
 	}
 }
 
@@ -168,7 +176,7 @@ static void adopt(struct thread *me, struct switchto_task *task)
 	me->task = task;
 }
 
-bool switchto_slot_dispatch(struct thread *me)
+static ALWAYS_INLINE bool dispatch(struct thread *me)
 {
 	struct slot *slot = me->slot;
 	struct switchto_task *task = next_task(slot);
@@ -184,7 +192,53 @@ bool switchto_slot_dispatch(struct thread *me)
 	if (next == me)
 		return task;
 	hand_over(me, slot, next);
-	return switchto_slot_await(me);
+	return await(me);
+}
+
+bool switchto_slot_dispatch(struct thread *me)
+{
+	return dispatch(me);
+}
+
+/* As task_sleep(), in line. */
+static inline int sleep_until(struct thread *me, nsec_t deadline)
+{
+	if (unlikely(deadline != NEVER))
+		return task_sleep(me, deadline);
+	dispatch(me);
+	return me->task->woken_by;
+}
+
+int switchto_slot_wait_for(struct thread *me, _Atomic uintptr_t *mark,
+			   const struct timespec *deadline)
+{
+	nsec_t until = likely(!deadline) ? NEVER : switchto_deadline(deadline);
+	struct switchto_task *task = me->task;
+	uintptr_t seen;
+	int error = 0;
+
+	if (unlikely(until < 0))
+		return EINVAL;
+	if (unlikely(!enter_task(me)))
+		return EDEADLK;
+	do {
+		task_prepare(task, WAITING);
+		seen = NOT_READY;
+		if (unlikely(!atomic_compare_exchange_strong(mark, &seen, (uintptr_t)task) &&
+			     seen != (uintptr_t)task)) {
+			switchto_task_stay(me);
+			error = mark_task(seen) ? EBUSY : 0;
+			break;
+		}
+		error = task_cancelled(me) ? ECANCELED : sleep_until(me, until);
+		seen = (uintptr_t)task;
+	} while (likely(!error) && unlikely(atomic_load(mark) == seen));
+	/* If an event came as well, the call is tried once more, and the error comes after that. */
+	if (unlikely(error) && error != EBUSY && error != EBADF &&
+	    !atomic_compare_exchange_strong(mark, &seen, NOT_READY))
+		error = 0;
+	leave(me);
+	return error;
 }
 
 /* --- begin and end --- */

@@ -78,19 +78,11 @@ void switchto_timer_remove(struct timers *timers, struct switchto_task *task)
 		settle(timers, at, last);
 }
 
-nsec_t switchto_timer_next(const struct timers *timers)
-{
-	return timers->count ? timers->heap[0]->deadline : NEVER;
-}
-
 void switchto_timer_expire(struct slot *slot)
 {
 	struct timers *timers = &slot->timers;
-	nsec_t now;
+	nsec_t now = switchto_now();
 
-	if (!timers->count)
-		return;
-	now = switchto_now();
 	while (timers->count && timers->heap[0]->deadline <= now) {
 		struct switchto_task *task = timers->heap[0];
 
