@@ -18,7 +18,9 @@
 enum { LOCKED_MS = 300 };
 
 static char path[] = "/tmp/switchto-blocking-XXXXXX";
-static int ticks, ticks_while_locked = -1;
+/* Atomic: a task whose slot was taken runs beside the others until it next calls the scheduler. */
+static atomic_int ticks;
+static int ticks_while_locked = -1;
 static atomic_bool over;
 
 static struct timespec ms_from_now(int ms)
@@ -35,7 +37,7 @@ static struct timespec ms_from_now(int ms)
 static void tick(void *unused)
 {
 	(void)unused;
-	for (; !atomic_load(&over); ticks++) {
+	for (; !atomic_load(&over); atomic_fetch_add(&ticks, 1)) {
 		struct timespec next = ms_from_now(1);
 
 		switchto_sleep_until(&next);
@@ -65,11 +67,11 @@ static sqlite3 *open_base(void)
 static void insert_while_locked(void *unused)
 {
 	sqlite3 *base = open_base();
-	const int before = ticks;
+	const int before = atomic_load(&ticks);
 
 	(void)unused;
 	run_sql(base, "INSERT INTO t VALUES (1)");
-	ticks_while_locked = ticks - before;
+	ticks_while_locked = atomic_load(&ticks) - before;
 	sqlite3_close(base);
 }
 

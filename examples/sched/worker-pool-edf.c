@@ -4,6 +4,7 @@
  * came. Prints how many were late; status 1 if they ended in another order.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -17,7 +18,7 @@ static struct job {
 	long long late; /* ns; negative: early */
 	int place;	/* 0: it ended first */
 } jobs[JOBS];
-static int ended;
+static atomic_int ended;
 
 static long long now(void)
 {
@@ -36,7 +37,7 @@ static void work(void *arg)
 	while (now() < end)
 		switchto_yield();
 	job->late = now() - (job->deadline.tv_sec * 1000000000LL + job->deadline.tv_nsec);
-	job->place = ended++;
+	job->place = atomic_fetch_add(&ended, 1);
 }
 
 int main(void)

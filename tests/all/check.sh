@@ -55,7 +55,7 @@ declare -A build_options=(
 	[clang]='-DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++'
 	[asan]='-DCMAKE_BUILD_TYPE=Debug -DSWITCHTO_SANITIZE=address,undefined'
 	# From LLVM 19 on the runtime of TSan can be told that a system call blocks.
-	[tsan]='-DCMAKE_C_COMPILER=clang-19 -DSWITCHTO_SANITIZE=thread'
+	[tsan]='-DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 -DSWITCHTO_SANITIZE=thread'
 )
 
 build() { # NAME
