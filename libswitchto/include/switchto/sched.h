@@ -7,6 +7,9 @@
  * that waits, for a resume, a time or a descriptor, gives its slot to the next ready task
  * with switchto_switch(): on a kernel with FUTEX_SWAP that is a hand-off of the CPU.
  *
+ * A task that blocks loses its slot. When it comes back, it runs beside the other tasks of the slot
+ * until its next call here: what tasks share needs a lock or atomics, as between threads.
+ *
  *	static void serve(void *fd)
  *	{
  *		char buffer[512];
