@@ -49,7 +49,7 @@ tests() { # OUT
 	done
 	# What the tests' children print there would stand in the middle of the names.
 	RUBY=$1/ruby RUBYLIB=$source/lib:$1:$1/.ext/common:$1/.ext/x86_64-linux "$1/ruby" "$source/test/runner.rb" \
-		--excludes-dir="$source/test/.excludes" --name='!/memory_leak/' -v "${names[@]}" 2> /dev/null |
+		--timeout-scale=10 --excludes-dir="$source/test/.excludes" --name='!/memory_leak/' -v "${names[@]}" 2> /dev/null |
 		awk '/^\[ *[0-9]+\/[0-9]+\] Test/ { sub(/^\[[^]]*\] /, ""); ran[$1] = 1 }
 			/^ *[0-9]+\) (Error|Failure):/ { getline; sub(/ \[.*|:$/, ""); failed[$1] = 1 }
 			/^ *[0-9]+\) Skipped:/ { getline; sub(/ \[.*|:$/, ""); delete ran[$1] }
