@@ -51,72 +51,80 @@ static inline long with_errno(long result)
 	return likely(result >= 0) ? result : fail((int)-result);
 }
 
-enum next { GO_ON, FAIL, BLOCK };
+enum next { CALL_IT, LOOK_AGAIN, FAIL, BLOCK };
 
 /* What to do with a mark that is neither ready nor NOT_READY. */
 static __attribute__((noinline)) enum next look_at(struct thread *me, int fd, uintptr_t before,
 						   bool output)
 {
+	if (before == HUNG_UP)
+		return CALL_IT;
 	if (before == BLOCKS)
 		return BLOCK;
 	if (before == UNKNOWN || before == UNARMED)
-		return switchto_poll_add(me->slot, fd, output) ? GO_ON : FAIL;
-	if (!mark_task(before))
-		return GO_ON;
+		return switchto_poll_add(me->slot, fd, output) ? LOOK_AGAIN : FAIL;
 	errno = EBUSY;
 	return FAIL;
 }
 
+/* Makes the mark ready, if it can be. */
+static inline enum next make_ready(struct thread *me, int fd, struct mark *mark, uintptr_t before,
+				   bool output, const struct timespec *deadline)
+{
+	int error;
+
+	if (unlikely(before != NOT_READY))
+		return look_at(me, fd, before, output);
+	error = switchto_slot_wait_for(me, output ? &mark->out : &mark->in, deadline);
+	if (likely(!error))
+		return LOOK_AGAIN;
+	errno = error;
+	return FAIL;
+}
+
 /*
- * @call, until it is done. A macro, so that each call is a direct one. @emptied: a call with this
- * @result has left nothing there, so that the next one waits at once.
+ * Is a call done that had @result, with @mark as @before? @emptied: it has left nothing there, so
+ * that the next one waits at once.
  */
-#define UNTIL_DONE(fd, direction, emptied, deadline, call)                                        \
-	do {                                                                                      \
-		const bool output = offsetof(struct mark, direction) != 0;                        \
-		struct thread *me = current_task();                                               \
-		struct mark *mark;                                                                \
-                                                                                                  \
-		if (unlikely(!me))                                                                \
-			return -1;                                                                \
-		mark = mark_of(me->sched, (unsigned int)(fd));                                    \
-		if (unlikely(!mark) && !(mark = switchto_poll_add(me->slot, fd, output)))         \
-			return -1;                                                                \
-		for (;;) {                                                                        \
-			uintptr_t before = atomic_load_explicit(&mark->direction,                 \
-								memory_order_acquire);            \
-			long result;                                                              \
-                                                                                                  \
-			if (before == NOT_READY) {                                                \
-				int error = switchto_slot_wait_for(me, &mark->direction,          \
-								   deadline);                     \
-                                                                                                  \
-				if (unlikely(error))                                              \
-					return fail(error);                                       \
-				continue;                                                         \
-			}                                                                         \
-			if (unlikely(!is_ready(before)) && before != HUNG_UP) {                   \
-				enum next next = look_at(me, fd, before, output);                 \
-                                                                                                  \
-				if (next == BLOCK)                                                \
-					return BLOCKING(deadline, with_errno(call));              \
-				if (next == FAIL)                                                 \
-					return -1;                                                \
-				continue;                                                         \
-			}                                                                         \
-			result = call;                                                            \
-			if (likely(result >= 0)) {                                                \
-				if ((emptied) && is_ready(before))                                \
-					atomic_compare_exchange_strong(&mark->direction, &before, \
-								       NOT_READY);                \
-				return result;                                                    \
-			}                                                                         \
-			if (result == -EAGAIN)                                                    \
-				atomic_compare_exchange_strong(&mark->direction, &before,         \
-							       NOT_READY);                        \
-			else if (result != -EINTR)                                                \
-				return fail((int)-result);                                        \
-		}                                                                                 \
+static inline bool is_done(_Atomic uintptr_t *mark, uintptr_t before, long result, bool emptied)
+{
+	if (unlikely(result == -EINTR))
+		return false;
+	if (result == -EAGAIN || (result >= 0 && emptied && is_ready(before)))
+		atomic_compare_exchange_strong(mark, &before, NOT_READY);
+	return likely(result != -EAGAIN);
+}
+
+/* @call, until it is done. A macro, so that each call is a direct one. */
+#define UNTIL_DONE(fd, direction, emptied, deadline, call)                                      \
+	do {                                                                                    \
+		const bool output = offsetof(struct mark, direction) != 0;                      \
+		struct thread *me = current_task();                                             \
+		struct mark *mark;                                                              \
+                                                                                                \
+		if (unlikely(!me))                                                              \
+			return -1;                                                              \
+		mark = mark_of(me->sched, (unsigned int)(fd));                                  \
+		if (unlikely(!mark) && !(mark = switchto_poll_add(me->slot, fd, output)))       \
+			return -1;                                                              \
+		for (;;) {                                                                      \
+			uintptr_t before = atomic_load_explicit(&mark->direction,               \
+								memory_order_acquire);          \
+			enum next next = is_ready(before) ? CALL_IT :                           \
+							    make_ready(me, fd, mark, before,    \
+								       output, deadline);       \
+                                                                                                \
+			if (likely(next == CALL_IT)) {                                          \
+				long result = call;                                             \
+                                                                                                \
+				if (likely(is_done(&mark->direction, before, result, emptied))) \
+					return with_errno(result);                              \
+			} else if (next == BLOCK) {                                             \
+				return BLOCKING(deadline, with_errno(call));                    \
+			} else if (next == FAIL) {                                              \
+				return -1;                                                      \
+			}                                                                       \
+		}                                                                               \
 	} while (0)
 
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline)
@@ -272,6 +280,17 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 	return error ? fail(error) : 0;
 }
 
+/* Waits for one end of a splice, if it is the one that is not ready: 0, or -1 and errno. */
+static int wait_for_end(struct thread *me, int fd, struct mark *mark, uintptr_t before, bool output,
+			const struct timespec *deadline)
+{
+	if (before == UNKNOWN)
+		return fail(EBADF);
+	if (before == BLOCKS || poll_now(fd, output ? POLLOUT : POLLIN))
+		return 0;
+	return wait_after(me, output ? &mark->out : &mark->in, before, deadline);
+}
+
 ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, size_t size,
 			unsigned int flags, const struct timespec *deadline)
 {
@@ -294,16 +313,9 @@ ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, 
 					flags | SPLICE_F_NONBLOCK);
 		if (result >= 0 || (errno != EAGAIN && errno != EINTR))
 			return result;
-		if (in == UNKNOWN || out == UNKNOWN)
-			return fail(EBADF);
-		/* Which of the two is it? If neither any more, try again. */
-		if (in != BLOCKS && !poll_now(from, POLLIN)) {
-			if (wait_after(me, &source->in, in, deadline))
-				return -1;
-		} else if (out != BLOCKS && !poll_now(to, POLLOUT)) {
-			if (wait_after(me, &target->out, out, deadline))
-				return -1;
-		}
+		if (wait_for_end(me, from, source, in, false, deadline) ||
+		    wait_for_end(me, to, target, out, true, deadline))
+			return -1;
 	}
 }
 

@@ -102,6 +102,7 @@ void switchto_poll_events(struct slot *slot, nsec_t deadline)
 	atomic_store_explicit(&slot->asleep, 0, memory_order_relaxed);
 
 	for (int i = 0; i < n; i++) {
+		// NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): the kernel wrote it
 		const uint32_t what = events[i].events;
 		struct mark *mark = events[i].data.ptr;
 
