@@ -251,6 +251,7 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 	unlock_all(cases, count);
 
 	error = switchto_waiter_wait(&party.waiter, until, true);
+	window();
 	done = 0;
 	/* Nobody may claim it from now on. */
 	if (error && !atomic_compare_exchange_strong(&party.done, &done, count + 1)) {

@@ -151,6 +151,17 @@ struct switchto_sched {
 
 extern _Thread_local struct thread *switchto_current __attribute__((tls_model("initial-exec")));
 
+/*
+ * A place between two atomic steps, where another thread may come in between. The tests build the
+ * layer with a hook that stays there for a while: tests/sched/torture.c.
+ */
+#ifdef SWITCHTO_SCHED_WINDOWS
+void switchto_sched_window(void);
+#define window() switchto_sched_window()
+#else
+#define window() ((void)0)
+#endif
+
 static inline int fail(int error)
 {
 	errno = error;
@@ -208,6 +219,7 @@ static inline bool enter_task(struct thread *me)
 {
 	uint32_t owner = me->epoch | USER;
 
+	window();
 	if (unlikely(!atomic_compare_exchange_strong_explicit(&me->slot->owner, &owner,
 							      me->epoch | INSIDE,
 							      memory_order_acquire,
@@ -293,8 +305,10 @@ static inline int task_prepare(struct switchto_task *task, uint32_t how)
 	uint32_t state = 0;
 
 	task->woken_by = 0;
-	if (likely(atomic_compare_exchange_strong(&task->state, &state, how)))
+	if (likely(atomic_compare_exchange_strong(&task->state, &state, how))) {
+		window();
 		return 0;
+	}
 	return switchto_task_prepare_token(task, how);
 }
 
@@ -335,6 +349,7 @@ static inline bool task_wake(struct slot *inside, struct switchto_task *task, in
 		if (!(state & (PARKED | WAITING)))
 			return false;
 	while (!atomic_compare_exchange_weak(&task->state, &state, state & TOKEN));
+	window();
 	task->woken_by = woken_by;
 	if (likely(inside && inside == task->slot))
 		slot_enqueue(inside, task, why);

@@ -59,6 +59,7 @@ static nsec_t look_at(struct slot *slot, nsec_t busy)
 		return state == BLOCKING ? SOON : busy;
 	if (state == USER && !sleeps(atomic_load_explicit(&slot->tid, memory_order_relaxed)))
 		return busy;
+	window();
 	if (atomic_compare_exchange_strong(&slot->owner, &owner,
 					   ((owner | (OWNER_STATES - 1)) + 1) | INSIDE))
 		switchto_thread_grant(slot->dispatcher, slot);
@@ -114,6 +115,7 @@ static void change_owner(struct thread *me, uint32_t from, uint32_t to)
 {
 	uint32_t owner = me->epoch | from;
 
+	window();
 	if (atomic_compare_exchange_strong(&me->slot->owner, &owner, me->epoch | to))
 		return;
 	/* The monitor took the slot. */

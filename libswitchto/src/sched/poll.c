@@ -49,6 +49,7 @@ static inline void happened(struct slot *inside, _Atomic uintptr_t *mark, bool h
 			return;
 		after = hung_up ? HUNG_UP : is_ready(before) ? before + EVENT : READY;
 	} while (!atomic_compare_exchange_weak(mark, &before, after));
+	window();
 	if (mark_task(before))
 		task_wake(inside, mark_task(before), 0, SWITCHTO_IO);
 }
@@ -92,8 +93,10 @@ void switchto_poll_events(struct slot *slot, nsec_t deadline)
 	if (timeout) {
 		/* Paired with the exchange in switchto_slot_wake(). */
 		atomic_store(&slot->asleep, 1);
+		window();
 		if (atomic_load(&slot->inbox) || !atomic_load(&slot->sched->tasks))
 			timeout = 0;
+		window();
 	}
 	if (timeout == 0 || timeout == NEVER)
 		n = EPOLL_WAIT(slot->epoll, events, timeout ? -1 : 0);
@@ -192,6 +195,7 @@ static void forget(_Atomic uintptr_t *mark)
 {
 	uintptr_t before = atomic_exchange(mark, UNKNOWN);
 
+	window();
 	if (mark_task(before))
 		task_wake(NULL, mark_task(before), EBADF, SWITCHTO_IO);
 }

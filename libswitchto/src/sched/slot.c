@@ -32,6 +32,7 @@ static void inbox_push(struct slot *slot, struct switchto_task *task, enum switc
 	do
 		task->next = first;
 	while (!atomic_compare_exchange_weak(&slot->inbox, &first, task));
+	window();
 	switchto_slot_wake(slot);
 }
 
@@ -110,6 +111,7 @@ static ALWAYS_INLINE bool await(struct thread *me)
 		if (unlikely(switchto_wait(NULL) == -1))
 			broken("switchto_wait");
 	}
+	window();
 	me->slot = slot;
 	me->epoch = atomic_load_explicit(&slot->owner, memory_order_relaxed) & ~(OWNER_STATES - 1);
 	atomic_store_explicit(&slot->tid, me->tid, memory_order_relaxed);
@@ -128,7 +130,9 @@ static ALWAYS_INLINE void hand_over(struct thread *me, struct slot *slot, struct
 			      memory_order_relaxed);
 	if (!me->task && me != slot->dispatcher)
 		switchto_thread_idle(me);
+	window();
 	atomic_store_explicit(&next->granted, slot, memory_order_release);
+	window();
 	if (unlikely(switchto_switch(next->tid) == -1))
 		broken("switchto_switch");
 }
@@ -230,10 +234,12 @@ int switchto_slot_wait_for(struct thread *me, _Atomic uintptr_t *mark,
 			error = mark_task(seen) ? EBUSY : 0;
 			break;
 		}
+		window();
 		error = task_cancelled(me) ? ECANCELED : sleep_until(me, until);
 		seen = (uintptr_t)task;
 	} while (likely(!error) && unlikely(atomic_load(mark) == seen));
 	/* If an event came as well, the call is tried once more, and the error comes after that. */
+	window();
 	if (unlikely(error) && error != EBUSY && error != EBADF &&
 	    !atomic_compare_exchange_strong(mark, &seen, NOT_READY))
 		error = 0;

@@ -81,6 +81,7 @@ static void hand_over(struct switchto_mutex *mutex)
 		void *word = LOCKED;
 
 		__atomic_store_n(&mutex->owner, NULL, __ATOMIC_RELAXED);
+		window();
 		if (__atomic_compare_exchange_n(&mutex->word, &word, UNLOCKED, false,
 						__ATOMIC_RELEASE, __ATOMIC_RELAXED))
 			return;
@@ -93,6 +94,7 @@ static void hand_over(struct switchto_mutex *mutex)
 			newest = older;
 		} while (newest);
 	}
+	window();
 	mutex->waiters = next->next;
 	__atomic_store_n(&mutex->owner, next->who, __ATOMIC_RELAXED);
 	switchto_waiter_fire(NULL, &next->waiter);

@@ -42,7 +42,10 @@ int switchto_task_prepare_token(struct switchto_task *task, uint32_t how)
 void switchto_task_stay(struct thread *me)
 {
 	struct switchto_task *task = me->task;
-	uint32_t state = atomic_fetch_and(&task->state, TOKEN);
+	uint32_t state;
+
+	window();
+	state = atomic_fetch_and(&task->state, TOKEN);
 
 	/* Claimed meanwhile: it is in a queue, and is its own next one sooner or later. */
 	if (unlikely(!(state & (PARKED | WAITING))))
@@ -114,6 +117,7 @@ void switchto_waiter_fire(struct slot *inside, struct waiter *waiter)
 	if (!inside)
 		atomic_fetch_add(&sched->visitors, 1);
 	atomic_store(&waiter->fired, true);
+	window();
 	task_wake(inside, task, 0, SWITCHTO_WOKEN);
 	if (!inside)
 		atomic_fetch_sub(&sched->visitors, 1);
@@ -179,6 +183,7 @@ static void end_task(struct thread *me)
 	if (me->sched->policy->end)
 		me->sched->policy->end(me->slot->queue, &task->entry);
 	atomic_store(&task->state, FINISHED);
+	window();
 	/* Whoever comes second, this or the call that gives the handle back, frees the task. */
 	joiner = atomic_exchange(&task->joiner, ENDED);
 	if (joiner == DETACHED)
@@ -225,6 +230,7 @@ void switchto_thread_grant(struct thread *thread, struct slot *slot)
 {
 	uint32_t epoch = atomic_load(&slot->owner) & ~(OWNER_STATES - 1);
 
+	window();
 	atomic_store(&slot->owner, epoch | INSIDE);
 	atomic_store_explicit(&thread->granted, slot, memory_order_release);
 	switchto_resume(thread->tid);
@@ -352,6 +358,7 @@ int switchto_join(struct switchto_task *task)
 		error = switchto_waiter_wait(&waiter, NEVER, true);
 		if (error) {
 			other = &waiter;
+			window();
 			if (atomic_compare_exchange_strong(&task->joiner, &other, NULL))
 				return fail(error);
 			/* It ends just now, and will fire. */
@@ -381,6 +388,7 @@ int switchto_cancel(struct switchto_task *task)
 	if (atomic_load(&task->state) == FINISHED)
 		return fail(ESRCH);
 	atomic_store(&task->cancelled, true);
+	window();
 	task_wake(NULL, task, ECANCELED, SWITCHTO_WOKEN);
 	return 0;
 }
@@ -450,6 +458,7 @@ int switchto_unpark(struct switchto_task *task)
 			return 0;
 	} while (!atomic_compare_exchange_weak(&task->state, &state,
 					       state & PARKED ? 0 : state | TOKEN));
+	window();
 	if (state & PARKED)
 		switchto_slot_ready(NULL, task, SWITCHTO_WOKEN);
 	return 0;

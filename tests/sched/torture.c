@@ -1,0 +1,751 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Tortures the scheduling layer: rounds of tasks and other threads that do all that it offers, at
+ * random. A round is one scheduler, with a policy, a number of slots and all else from its seed.
+ *
+ * What must hold: who waits without a deadline is woken (or the watchdog ends the program), what
+ * is sent is received once, nothing is counted twice, and nothing is left at the end of a round.
+ *
+ *	sched_torture SLOTS [EVENTS [SEED]]		SLOTS 0: 1 to 4, by the seed
+ *	sched_torture_windows ...			the same, with delays between atomic steps
+ */
+#include "../torture/torture.h"
+#include "sched.h"
+
+#include <switchto/switchto.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+enum { MUTEXES = 3, CHANS = 3, PIPES = 2, PAIRS = 2, WORKERS = 24, HELPERS = 2, TOKENS = 3 };
+
+/* Of these channels, the first has a reader that never stops, the second such a sender. */
+enum { DRAINED, FED, FREE };
+
+#define USEC 1000LL
+
+static struct {
+	struct switchto_sched *sched;
+	unsigned int workers, ops, helpers, slots;
+	bool stops; /* it is stopped in the middle, and all tasks are cancelled */
+	bool blocks;
+	bool cancels;
+	struct switchto_task *handle[WORKERS + 1]; /* the leader is the first */
+	atomic_uint handles;
+	atomic_uint left; /* tasks that others have handles of, and that use these */
+	atomic_bool over; /* the workers have ended: the helpers are to end */
+	pthread_t helper[HELPERS];
+
+	struct switchto_mutex mutex[MUTEXES];
+	struct switchto_cond cond[MUTEXES];
+	unsigned long counted[MUTEXES]; /* under the mutex */
+	atomic_ulong count[MUTEXES];
+	struct switchto_sem sem;
+	struct switchto_group group;
+	atomic_ulong in_group;
+	struct switchto_chan *chan[CHANS];
+	atomic_ulong sent[CHANS], received[CHANS];
+	int pipe[PIPES][2];
+	atomic_ulong written[PIPES], read[PIPES];
+	struct pair {
+		struct switchto_task *task[2];
+		atomic_uint turn;
+	} pair[PAIRS];
+	struct switchto_group working;
+	uint64_t seed;
+} round_;
+
+/* One who acts: its dice, and whether it is a task. */
+struct actor {
+	uint64_t dice;
+	bool task;
+	bool cancelled;
+};
+
+static atomic_ulong events, rounds;
+
+#ifdef SWITCHTO_SCHED_WINDOWS
+void switchto_sched_window(void);
+
+/* sched_torture_windows: the layer calls this between two atomic steps. Others may come in there. */
+void switchto_sched_window(void)
+{
+	static _Thread_local uint64_t dice;
+	int saved = errno;
+
+	if (!dice)
+		dice = ((uintptr_t)&dice ^ round_.seed * 0x9e3779b97f4a7c15) | 1;
+	switch (below(next_random(&dice), 200)) {
+	case 0:
+		nanosleep(&(struct timespec){ .tv_nsec = below(next_random(&dice), 200000) }, NULL);
+		break;
+	case 1:
+	case 2:
+		sched_yield();
+		break;
+	default:
+		break;
+	}
+	errno = saved;
+}
+#endif
+
+/* Roughly: signals cut it short. */
+static void nap(long ns)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL);
+}
+
+static unsigned int roll(struct actor *a, unsigned int sides)
+{
+	return below(next_random(&a->dice), sides);
+}
+
+static struct actor actor(uint64_t index, bool task)
+{
+	struct actor a = { .dice = (round_.seed ^ (index + 1) * 0x9e3779b97f4a7c15) | 1,
+			   .task = task };
+
+	next_random(&a.dice);
+	next_random(&a.dice);
+	return a;
+}
+
+/* Mostly soon. */
+static struct timespec soon(struct actor *a)
+{
+	return in(roll(a, 4) ? roll(a, 300) * USEC : -1);
+}
+
+/* What a wait may end with beside success. */
+static bool went_well(struct actor *a, long result)
+{
+	if (result >= 0)
+		return true;
+	if (errno == ECANCELED) {
+		CHECK(&verdict, a->task && (round_.cancels || round_.stops));
+		a->cancelled = true;
+	} else {
+		CHECK_EQ(&verdict, errno, ETIMEDOUT);
+	}
+	return false;
+}
+
+/* --- what an actor does: tasks and other threads ---------------------------------- */
+
+static void lock_and_count(struct actor *a)
+{
+	unsigned int which = roll(a, MUTEXES);
+	struct switchto_mutex *mutex = &round_.mutex[which];
+	struct timespec at;
+
+	if (!roll(a, 4)) {
+		if (switchto_mutex_trylock(mutex)) {
+			CHECK_EQ(&verdict, errno, EBUSY);
+			return;
+		}
+	} else {
+		CHECK_EQ(&verdict, switchto_mutex_lock(mutex), 0);
+	}
+	round_.counted[which]++;
+	atomic_fetch_add(&round_.count[which], 1);
+	switch (roll(a, 6)) {
+	case 0:
+		if (a->task && switchto_yield())
+			a->cancelled = true;
+		break;
+	case 1:
+		at = soon(a);
+		went_well(a, switchto_cond_wait(&round_.cond[which], mutex, &at));
+		round_.counted[which]++;
+		atomic_fetch_add(&round_.count[which], 1);
+		break;
+	case 2:
+		switchto_cond_signal(&round_.cond[which]);
+		break;
+	default:
+		break;
+	}
+	CHECK_EQ(&verdict, switchto_mutex_unlock(mutex), 0);
+	if (!roll(a, 4))
+		switchto_cond_broadcast(&round_.cond[which]);
+}
+
+static void take_token(struct actor *a)
+{
+	struct timespec at = soon(a);
+
+	/* Who has one gives it back: so a wait may be for ever. */
+	if (!went_well(a, switchto_sem_wait(&round_.sem, roll(a, 2) ? &at : NULL)))
+		return;
+	if (a->task && !roll(a, 2) && switchto_yield())
+		a->cancelled = true;
+	switchto_sem_post(&round_.sem);
+}
+
+static void send_item(struct actor *a)
+{
+	struct timespec at = soon(a);
+	unsigned long item = roll(a, 1000);
+	unsigned int which = roll(a, 2) ? DRAINED : FREE;
+
+	if (went_well(a,
+		      switchto_chan_send(round_.chan[which], &item,
+					 a->task && which == DRAINED && roll(a, 2) ? NULL : &at)))
+		atomic_fetch_add(&round_.sent[which], item);
+}
+
+static void receive_item(struct actor *a)
+{
+	struct timespec at = soon(a);
+	unsigned long item = 0;
+	unsigned int which = roll(a, 2) ? FED : FREE;
+
+	if (went_well(a, switchto_chan_recv(round_.chan[which], &item, &at)))
+		atomic_fetch_add(&round_.received[which], item);
+}
+
+static void select_one(struct actor *a)
+{
+	struct timespec at = soon(a);
+	unsigned long in = 0, in2 = 0, out = roll(a, 1000);
+	struct switchto_case cases[] = {
+		{ .chan = round_.chan[FREE], .op = SWITCHTO_RECEIVE, .item = &in },
+		{ .chan = round_.chan[DRAINED], .op = SWITCHTO_SEND, .item = &out },
+		{ .chan = round_.chan[FED], .op = SWITCHTO_RECEIVE, .item = &in2 },
+	};
+	unsigned int first = roll(a, 3), count = 1 + roll(a, 3 - first);
+	int done = switchto_select(cases + first, count, &at);
+
+	if (!went_well(a, done))
+		return;
+	CHECK(&verdict, !cases[first + done].closed);
+	switch (first + done) {
+	case 0:
+		atomic_fetch_add(&round_.received[FREE], in);
+		break;
+	case 1:
+		atomic_fetch_add(&round_.sent[DRAINED], out);
+		break;
+	default:
+		atomic_fetch_add(&round_.received[FED], in2);
+		break;
+	}
+}
+
+static struct switchto_task *somebody(struct actor *a)
+{
+	return round_.handle[roll(a, atomic_load(&round_.handles))];
+}
+
+static void wake_somebody(struct actor *a)
+{
+	if (switchto_unpark(somebody(a)))
+		CHECK_EQ(&verdict, errno, ESRCH);
+}
+
+static void cancel_somebody(struct actor *a)
+{
+	if (round_.stops && !roll(a, 500))
+		CHECK_EQ(&verdict, switchto_sched_stop(round_.sched, SWITCHTO_STOP_CANCEL), 0);
+	if (round_.cancels && !roll(a, 16) && switchto_cancel(somebody(a)))
+		CHECK_EQ(&verdict, errno, ESRCH);
+}
+
+static void use_group(struct actor *a)
+{
+	struct timespec at = soon(a);
+
+	if (roll(a, 2)) {
+		went_well(a, switchto_group_wait(&round_.group, &at));
+		return;
+	}
+	switchto_group_add(&round_.group, 2);
+	CHECK_EQ(&verdict, switchto_group_done(&round_.group), 0);
+	if (a->task && switchto_yield())
+		a->cancelled = true;
+	CHECK_EQ(&verdict, switchto_group_done(&round_.group), 0);
+}
+
+/* --- tasks only -------------------------------------------------------------------- */
+
+static void park(struct actor *a)
+{
+	struct timespec at = soon(a);
+
+	went_well(a, switchto_park(&at));
+}
+
+static void sleep_a_while(struct actor *a)
+{
+	struct timespec at = soon(a);
+
+	went_well(a, switchto_sleep_until(&at));
+}
+
+static void block(struct actor *a)
+{
+	bool region = roll(a, 4);
+	long pause = roll(a, 200) * USEC;
+
+	if (!round_.blocks)
+		return;
+	/* A longer one outside a region: the monitor is to see it. */
+	if (!region && !roll(a, 8))
+		pause = 10000 * USEC;
+	if (region)
+		CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	nap(pause);
+	if (region && !roll(a, 2))
+		wake_somebody(a);
+	if (region)
+		CHECK_EQ(&verdict, switchto_block_end(), 0);
+}
+
+static void use_pipe(struct actor *a)
+{
+	unsigned int which = roll(a, PIPES);
+	struct timespec at = soon(a);
+	char data[3000] = { 0 };
+	size_t size = 1 + roll(a, sizeof(data));
+	bool write = roll(a, 2);
+	ssize_t done = write ? switchto_write(round_.pipe[which][1], data, size, &at) :
+			       switchto_read(round_.pipe[which][0], data, size, &at);
+
+	if (done < 0 && errno == EBUSY)
+		return;
+	if (went_well(a, done))
+		atomic_fetch_add(write ? &round_.written[which] : &round_.read[which], done);
+}
+
+struct family {
+	uint64_t index;
+	int socket;
+	atomic_bool began;
+};
+
+static void child(void *arg)
+{
+	struct family *family = arg;
+	struct actor a = actor(family->index, true);
+	char byte;
+	ssize_t done;
+
+	atomic_store(&family->began, true);
+	if (roll(&a, 2))
+		switchto_yield();
+	if (family->socket < 0)
+		return;
+	done = switchto_recv(family->socket, &byte, 1, 0, NULL);
+	if (done < 0)
+		CHECK(&verdict,
+		      errno == EBADF || (errno == ECANCELED && (round_.stops || round_.cancels)));
+	else
+		CHECK(&verdict, done <= 1);
+}
+
+/* Long: where the policy says so, one who comes back again and again keeps others from running. */
+static void pause_in_region(void)
+{
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	nap(3000 * USEC);
+	CHECK_EQ(&verdict, switchto_block_end(), 0);
+}
+
+/* One who is cancelled asks again and again. */
+static void join(struct actor *a, struct switchto_task *task)
+{
+	while (switchto_join(task)) {
+		CHECK_EQ(&verdict, errno, ECANCELED);
+		CHECK(&verdict, round_.cancels || round_.stops);
+		a->cancelled = true;
+		pause_in_region();
+	}
+}
+
+/* A child that may wait for a byte of its parent, or for the end of its descriptor. */
+static void have_child(struct actor *a)
+{
+	int sockets[2] = { -1, -1 };
+	struct family family = { .index = next_random(&a->dice) };
+	struct switchto_task *task;
+	bool cancel;
+
+	if (roll(a, 2) && socketpair(AF_UNIX, SOCK_STREAM, 0, sockets)) {
+		CHECK_EQ(&verdict, errno, 0);
+		return;
+	}
+	family.socket = sockets[0];
+	if (switchto_spawn(NULL, child, &family, NULL, &task)) {
+		CHECK(&verdict, errno == ECANCELED && round_.stops);
+		a->cancelled = true;
+		task = NULL;
+	}
+	cancel = task && round_.cancels && !roll(a, 8);
+	if (cancel && switchto_cancel(task))
+		CHECK_EQ(&verdict, errno, ESRCH);
+	if (roll(a, 2) && switchto_yield())
+		a->cancelled = true;
+	/* A descriptor is closed only when nobody is about to use it for the first time. */
+	if (sockets[0] >= 0) {
+		if (roll(a, 2))
+			CHECK(&verdict,
+			      switchto_send(sockets[1], "", 1, 0, NULL) == 1 || errno == ECANCELED);
+		CHECK_EQ(&verdict, switchto_close(sockets[1]), 0);
+	}
+	/* The other end is closed, so the child ends by itself. */
+	if (task)
+		join(a, task);
+	if (sockets[0] >= 0)
+		CHECK_EQ(&verdict, switchto_close(sockets[0]), 0);
+}
+
+static void act(struct actor *a)
+{
+	static void (*const of_all[])(
+		struct actor *) = { lock_and_count, take_token,	   send_item,	    receive_item,
+				    select_one,	    wake_somebody, cancel_somebody, use_group };
+	static void (*const of_tasks[])(struct actor *) = { park, sleep_a_while, block, use_pipe,
+							    have_child };
+	enum {
+		ALL = sizeof(of_all) / sizeof(of_all[0]),
+		TASKS = sizeof(of_tasks) / sizeof(of_tasks[0])
+	};
+	unsigned int what = roll(a, a->task ? ALL + TASKS + 3 : ALL);
+
+	atomic_fetch_add_explicit(&events, 1, memory_order_relaxed);
+	if (what < ALL)
+		of_all[what](a);
+	else if (what < ALL + TASKS)
+		of_tasks[what - ALL](a);
+	else if (switchto_yield())
+		a->cancelled = true;
+}
+
+/* --- who acts ---------------------------------------------------------------------- */
+
+static void worker(void *arg)
+{
+	struct actor a = actor((uintptr_t)arg, true);
+
+	for (unsigned int i = 0; i < round_.ops && !a.cancelled; i++)
+		act(&a);
+	switchto_group_done(&round_.working);
+	atomic_fetch_sub(&round_.left, 1);
+}
+
+static void guest(void *arg)
+{
+	struct actor a = actor((uintptr_t)arg, true);
+
+	for (unsigned int i = 0; i < 3; i++)
+		act(&a);
+	atomic_fetch_sub(&round_.left, 1);
+}
+
+static void *helper(void *arg)
+{
+	struct actor a = actor(1000 + (uintptr_t)arg, false);
+
+	while (!atomic_load(&round_.over)) {
+		act(&a);
+		if (!roll(&a, 8)) {
+			atomic_fetch_add(&round_.left, 1);
+			if (switchto_spawn(round_.sched, guest, (void *)(uintptr_t)roll(&a, 10000),
+					   NULL, NULL)) {
+				CHECK(&verdict, errno == ECANCELED && round_.stops);
+				atomic_fetch_sub(&round_.left, 1);
+			}
+		}
+		nap(roll(&a, 100) * USEC);
+	}
+	return NULL;
+}
+
+/* Two that wait for each other without a deadline. Strangers unpark nobody here. */
+static void play(void *arg)
+{
+	struct pair *pair = &round_.pair[(uintptr_t)arg / 2];
+	unsigned int side = (uintptr_t)arg % 2, turn;
+	bool plays = true;
+
+	while (plays && (turn = atomic_load(&pair->turn)) < round_.ops) {
+		if (turn % 2 != side) {
+			plays = !switchto_park(NULL);
+			CHECK(&verdict, plays || (errno == ECANCELED && round_.stops));
+			continue;
+		}
+		atomic_fetch_add(&events, 1);
+		atomic_store(&pair->turn, turn + 1);
+		if (switchto_unpark(pair->task[!side]))
+			CHECK(&verdict, errno == ESRCH && (round_.stops || turn + 1 >= round_.ops));
+	}
+	switchto_group_done(&round_.working);
+	atomic_fetch_sub(&round_.left, 1);
+}
+
+static void drain(void *arg)
+{
+	unsigned long item;
+
+	(void)arg;
+	while (!switchto_chan_recv(round_.chan[DRAINED], &item, NULL))
+		atomic_fetch_add(&round_.received[DRAINED], item);
+	CHECK(&verdict, errno == EPIPE || (errno == ECANCELED && round_.stops));
+}
+
+static void feed(void *arg)
+{
+	unsigned long item = 1;
+
+	(void)arg;
+	while (!switchto_chan_send(round_.chan[FED], &item, NULL))
+		atomic_fetch_add(&round_.sent[FED], item++);
+	CHECK(&verdict, errno == EPIPE || (errno == ECANCELED && round_.stops));
+}
+
+/* --- a round ----------------------------------------------------------------------- */
+
+/* False: the scheduler has been stopped. */
+static bool begin(void (*fn)(void *), uintptr_t arg, const struct switchto_task_attr *attr,
+		  struct switchto_task **task)
+{
+	if (!switchto_spawn(NULL, fn, (void *)arg, attr, task)) // NOLINT(performance-no-int-to-ptr)
+		return true;
+	CHECK(&verdict, errno == ECANCELED && round_.stops);
+	return false;
+}
+
+static bool begin_counted(void (*fn)(void *), uintptr_t arg, const struct switchto_task_attr *attr,
+			  struct switchto_task **task)
+{
+	atomic_fetch_add(&round_.left, 1);
+	switchto_group_add(&round_.working, 1);
+	if (begin(fn, arg, attr, task))
+		return true;
+	CHECK_EQ(&verdict, switchto_group_done(&round_.working), 0);
+	atomic_fetch_sub(&round_.left, 1);
+	return false;
+}
+
+static void begin_workers(struct actor *a)
+{
+	for (uintptr_t i = 0; i < round_.workers; i++) {
+		const struct switchto_task_attr attr = {
+			.priority = (int)roll(a, SWITCHTO_PRIORITIES),
+			.weight = roll(a, 5),
+			.deadline = roll(a, 2) ? soon(a) : (struct timespec){ 0 },
+		};
+
+		if (!begin_counted(worker, i, &attr, &round_.handle[i + 1]))
+			return;
+		atomic_store(&round_.handles, i + 2);
+	}
+}
+
+/* Where others may still use the handles of tasks, nobody gives them back. */
+static void lead(void *arg)
+{
+	struct actor a = actor(10000, true);
+	struct switchto_task *readers[2] = { NULL }, *self = switchto_task_self();
+	unsigned int helpers = 0;
+
+	(void)arg;
+	round_.handle[0] = self;
+	atomic_store(&round_.handles, 1);
+	begin(drain, 0, NULL, &readers[0]);
+	begin(feed, 0, NULL, &readers[1]);
+	for (uintptr_t i = 0; i < PAIRS * 2; i++) {
+		struct pair *pair = &round_.pair[i / 2];
+
+		/* The second of them has the first turn: then both handles are known. */
+		atomic_store(&pair->turn, 1);
+		if (!begin_counted(play, i, NULL, &pair->task[i % 2]))
+			break;
+	}
+	begin_workers(&a);
+	for (; helpers < round_.helpers; helpers++)
+		if (pthread_create(&round_.helper[helpers], NULL, helper,
+				   (void *)(uintptr_t)helpers))
+			break;
+
+	if (switchto_group_wait(&round_.working, NULL))
+		CHECK_EQ(&verdict, errno, ECANCELED);
+	atomic_store(&round_.over, true);
+	switchto_block_begin();
+	while (helpers)
+		pthread_join(round_.helper[--helpers], NULL);
+	switchto_block_end();
+	while (atomic_load(&round_.left))
+		pause_in_region();
+
+	for (unsigned int i = 1; i < atomic_load(&round_.handles); i++)
+		join(&a, round_.handle[i]);
+	for (unsigned int i = 0; i < PAIRS * 2; i++)
+		if (round_.pair[i / 2].task[i % 2])
+			join(&a, round_.pair[i / 2].task[i % 2]);
+	for (unsigned int i = 0; i < CHANS; i++)
+		CHECK_EQ(&verdict, switchto_chan_close(round_.chan[i]), 0);
+	for (unsigned int i = 0; i < 2; i++)
+		if (readers[i])
+			join(&a, readers[i]);
+	for (unsigned int i = 0; i < PIPES; i++) {
+		char data[4096];
+		ssize_t size;
+
+		while ((size = read(round_.pipe[i][0], data, sizeof(data))) > 0)
+			atomic_fetch_add(&round_.read[i], size);
+		CHECK_EQ(&verdict, switchto_close(round_.pipe[i][0]), 0);
+		CHECK_EQ(&verdict, switchto_close(round_.pipe[i][1]), 0);
+	}
+}
+
+static void open_all(struct actor *a)
+{
+	for (unsigned int i = 0; i < CHANS; i++)
+		CHECK_EQ(&verdict,
+			 switchto_chan_create(&round_.chan[i], sizeof(long),
+					      roll(a, 2) ? roll(a, 9) : 0),
+			 0);
+	for (unsigned int i = 0; i < PIPES; i++)
+		CHECK_EQ(&verdict, pipe2(round_.pipe[i], O_NONBLOCK), 0);
+	round_.sem.count = TOKENS;
+}
+
+static void count_all(void)
+{
+	unsigned long item;
+
+	for (unsigned int i = 0; i < MUTEXES; i++)
+		CHECK_EQ(&verdict, round_.counted[i], atomic_load(&round_.count[i]));
+	CHECK_EQ(&verdict, round_.sem.count, TOKENS);
+	CHECK_EQ(&verdict, round_.group.count, 0);
+	for (unsigned int i = 0; i < PIPES; i++)
+		CHECK_EQ(&verdict, atomic_load(&round_.written[i]), atomic_load(&round_.read[i]));
+	for (unsigned int i = 0; i < CHANS; i++) {
+		while (!switchto_chan_recv(round_.chan[i], &item, NULL))
+			atomic_fetch_add(&round_.received[i], item);
+		CHECK_EQ(&verdict, errno, EPIPE);
+		CHECK_EQ(&verdict, atomic_load(&round_.sent[i]), atomic_load(&round_.received[i]));
+		switchto_chan_destroy(round_.chan[i]);
+	}
+}
+
+static unsigned int entries(const char *path)
+{
+	DIR *dir = opendir(path);
+	unsigned int count = 0;
+
+	CHECK(&verdict, dir);
+	while (dir && readdir(dir))
+		count++;
+	if (dir)
+		closedir(dir);
+	return count;
+}
+
+static void play_round(uint64_t seed, unsigned int slots_wanted)
+{
+	static const struct switchto_policy *const policies[] = { &switchto_fifo,
+								  &switchto_priority, &switchto_edf,
+								  &switchto_fair };
+	struct switchto_sched_options options = { .size = sizeof(options) };
+	unsigned int files = entries("/proc/self/fd");
+	struct actor a;
+
+	memset(&round_, 0, sizeof(round_));
+	round_.seed = seed;
+	a = actor(20000, false);
+	options.slots = 1 + roll(&a, 4);
+	if (slots_wanted)
+		options.slots = slots_wanted;
+	options.policy = policies[roll(&a, 4)];
+	round_.workers = 1 + roll(&a, WORKERS - 1);
+	round_.ops = 1 + roll(&a, 200);
+	round_.helpers = roll(&a, HELPERS + 1);
+	round_.stops = !roll(&a, 4);
+	round_.cancels = !roll(&a, 2);
+	round_.blocks = roll(&a, 2);
+	open_all(&a);
+	CHECK_EQ(&verdict, switchto_sched_create(&round_.sched, &options), 0);
+	CHECK_EQ(&verdict, switchto_spawn(round_.sched, lead, NULL, NULL, NULL), 0);
+	CHECK_EQ(&verdict, switchto_sched_run(round_.sched), 0);
+	CHECK_EQ(&verdict, switchto_sched_destroy(round_.sched), 0);
+	count_all();
+	CHECK_EQ(&verdict, entries("/proc/self/fd"), files);
+}
+
+static void *watch(void *arg)
+{
+	unsigned long before = ULONG_MAX, now;
+
+	(void)arg;
+	while ((now = atomic_load(&rounds)) != before) {
+		unsigned int left = 120;
+
+		before = now;
+		while (left)
+			left = sleep(left);
+	}
+	fprintf(stderr, "sched_torture: a round took 120 s, seed %" PRIu64 "\n", round_.seed);
+	abort();
+}
+
+static void ignore(int signal)
+{
+	(void)signal;
+}
+
+static unsigned long number(const char *text)
+{
+	char *end;
+	unsigned long value;
+
+	errno = 0;
+	value = strtoul(text, &end, 10);
+	if (errno || *end || end == text) {
+		fprintf(stderr,
+			"sched_torture: wanted SLOTS [EVENTS [SEED]], numbers, found '%s'\n", text);
+		exit(2);
+	}
+	return value;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned int slots_wanted = argc > 1 ? (unsigned int)number(argv[1]) : 0;
+	unsigned long wanted = argc > 2 ? number(argv[2]) : (unsigned long)LOOPS(50000);
+	uint64_t seed = argc > 3 ? number(argv[3]) : (uint64_t)time(NULL);
+	const struct itimerval often = { .it_interval.tv_usec = 3001, .it_value.tv_usec = 3001 };
+	const struct sigaction action = { .sa_handler = ignore };
+	pthread_t watcher;
+
+	if (!switchto_backend() && errno == ENOSYS) {
+		printf("sched_torture: skipped: the kernel lacks what SWITCHTO_BACKEND wants\n");
+		return SKIPPED;
+	}
+	if (pthread_create(&watcher, NULL, watch, NULL))
+		return 1;
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &often, NULL);
+	while (atomic_load(&events) < wanted && !atomic_load(&verdict.failed)) {
+		play_round(seed + atomic_load(&rounds), slots_wanted);
+		atomic_fetch_add(&rounds, 1);
+	}
+	if (atomic_load(&verdict.failed)) {
+		fprintf(stderr, "sched_torture: %s; seed %" PRIu64 "\n", verdict.text, round_.seed);
+		return 1;
+	}
+	printf("sched_torture: ok rounds=%lu events=%lu seed=%" PRIu64 "\n", atomic_load(&rounds),
+	       atomic_load(&events), seed);
+	return 0;
+}
