@@ -34,6 +34,8 @@ lib=$(pkg-config --variable=libdir switchto)
 cflags=$(pkg-config --cflags switchto)
 libs=$(pkg-config --libs switchto)
 static_libs=$(pkg-config --static --libs switchto)
+sched_libs=$(pkg-config --libs switchto-sched)
+sched_static_libs=$(pkg-config --static --libs switchto-sched)
 
 version=$(sed -n 's/^#define SWITCHTO_VERSION_[A-Z]* //p' "$prefix/include/switchto/switchto.h" |
 	paste -sd .)
@@ -56,6 +58,16 @@ cat >"$work/wanted" <<-END
 END
 diff "$work/wanted" "$work/found" || fail "wanted these exported symbols (<), found those (>)"
 
+# And of the scheduling layer: what its headers declare.
+grep -oE '\<switchto_[a-z_]+\(' "$prefix/include/switchto/sched.h" |
+	grep -v '^switchto_switch(' | tr -d '(' | sort -u >"$work/wanted_sched"
+printf '%s\n' switchto_edf switchto_fair switchto_fifo switchto_priority >>"$work/wanted_sched"
+sort -o "$work/wanted_sched" "$work/wanted_sched"
+nm -D --defined-only "$lib/libswitchto-sched.so" |
+	sed -n 's/^[0-9a-f]* [^A] \([^@]*\).*/\1/p' | sort >"$work/found"
+diff "$work/wanted_sched" "$work/found" ||
+	fail "wanted these symbols exported by libswitchto-sched.so (<), found those (>)"
+
 soname=$(readelf -d "$lib/libswitchto.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
 [ "$soname" = libswitchto.so.0.2 ] || fail "wanted soname libswitchto.so.0.2, found $soname"
 [ -e "$lib/$soname" ] || fail "wanted $lib/$soname, found nothing"
@@ -71,7 +83,7 @@ done
 
 warnings="-Wall -Wextra -Wpedantic -Werror"
 
-# The header by itself, with every compiler that is here.
+# The headers by themselves, with every compiler that is here.
 for compiler in "$cc" gcc clang; do
 	if ! command -v "$compiler" >/dev/null; then
 		echo "install.sh: no $compiler here, the header is not checked with it"
@@ -79,14 +91,18 @@ for compiler in "$cc" gcc clang; do
 	fi
 	for std in c11 gnu11; do
 		# shellcheck disable=SC2086
-		echo '#include <switchto/switchto.h>' |
-			"$compiler" -x c -std=$std $warnings $cflags -fsyntax-only - ||
-			fail "wanted a header that is clean for $compiler -std=$std"
+		for header in switchto.h sched.h; do
+			echo "#include <switchto/$header>" |
+				"$compiler" -x c -std=$std $warnings $cflags -fsyntax-only - ||
+				fail "wanted $header to be clean for $compiler -std=$std"
+		done
 	done
-	# shellcheck disable=SC2086
-	echo '#include <switchto/switchto.h>' |
-		"$compiler" -x c++ -std=c++17 $warnings $cflags -fsyntax-only - ||
-		fail "wanted a header that is clean for $compiler -std=c++17"
+	for header in switchto.h sched.h sched.hpp; do
+		# shellcheck disable=SC2086
+		echo "#include <switchto/$header>" |
+			"$compiler" -x c++ -std=c++17 $warnings $cflags -fsyntax-only - ||
+			fail "wanted $header to be clean for $compiler -std=c++17"
+	done
 done
 
 run() {
@@ -99,15 +115,20 @@ run() {
 	"$cxx" -std=c++17 $warnings $cflags "$here/consumers/consumer.cpp" -o "$work/cpp" $libs
 	"$cc" -std=c11 $warnings $cflags "$here/consumers/consumer.c" -o "$work/c_static" \
 		-Wl,-Bstatic $static_libs -Wl,-Bdynamic
+	"$cc" -std=c11 $warnings $cflags "$here/consumers/sched.c" -o "$work/sched_c" $sched_libs
+	"$cxx" -std=c++17 $warnings $cflags "$here/consumers/sched.cpp" -o "$work/sched_cpp" $sched_libs
+	"$cc" -std=c11 $warnings $cflags "$here/consumers/sched.c" -o "$work/sched_c_static" \
+		-Wl,-Bstatic $sched_static_libs -Wl,-Bdynamic
 }
-run "$work/c"
-run "$work/cpp"
-run "$work/c_static"
-ldd "$work/c" | grep -q "$soname" ||
+for program in c cpp c_static sched_c sched_cpp sched_c_static; do
+	run "$work/$program"
+done
+ldd "$work/c" | grep "$soname" >"$work/log" ||
 	fail "wanted a program that needs $soname, found: $(ldd "$work/c")"
-if ldd "$work/c_static" | grep -q libswitchto; then
-	fail "wanted a program that needs no libswitchto.so, found one that does"
-fi
+for program in c_static sched_c_static; do
+	! ldd "$work/$program" | grep libswitchto ||
+		fail "wanted a program that needs no libswitchto.so, found one that does"
+done
 
 build_consumers() {
 	cmake -S "$here/consumers" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" &&
@@ -117,6 +138,6 @@ if ! build_consumers >"$work/log" 2>&1; then
 	cat "$work/log" >&2
 	fail "wanted a CMake project that finds switchto::switchto, see above"
 fi
-for program in c cpp c_static cpp_static; do
+for program in c cpp c_static cpp_static sched_c sched_cpp sched_c_static sched_cpp_static; do
 	run "$work/cmake/consumer_$program"
 done
