@@ -4,7 +4,10 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -489,6 +492,83 @@ static void bad_options(void **state)
 	verdict_assert(&v);
 }
 
+static atomic_uint reports;
+static char reported[200];
+
+static void take_report(const char *text)
+{
+	snprintf(reported, sizeof(reported), "%s", text);
+	atomic_fetch_add(&reports, 1);
+}
+
+static void compute_until_reported(void *arg)
+{
+	char tid[40];
+
+	(void)arg;
+	while (!atomic_load(&reports))
+		;
+	/* Only once. */
+	for (long long until = now_ns() + NSEC_PER_SEC * 3 / 2; now_ns() < until;)
+		;
+	snprintf(tid, sizeof(tid), " thread %d ", gettid());
+	CHECK(&verdict, strstr(reported, tid));
+	CHECK_EQ(&verdict, atomic_load(&reports), 1);
+	atomic_store(&ended, 1);
+}
+
+static void one_that_never_gives_way_is_reported(void **state)
+{
+	struct switchto_sched_options options = {
+		.size = sizeof(options),
+		.slots = 1,
+		.report = take_report,
+	};
+	struct switchto_sched *sched;
+
+	(void)state;
+	if (slots != 1)
+		skip();
+	verdict = (struct verdict){ 0 };
+	atomic_store(&reports, 0);
+	atomic_store(&ended, 0);
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	spawn(sched, compute_until_reported, NULL);
+	spawn(sched, count_turns, NULL);
+	run_tasks(sched);
+}
+
+static void end_with_a_mutex(void *mutex)
+{
+	switchto_mutex_lock(mutex);
+}
+
+/* In a child, which it ends. */
+static void end_with_a_mutex_ends_the_program(void **state)
+{
+	int status;
+	pid_t child = fork();
+
+	(void)state;
+	if (!child) {
+		const struct rlimit none = { 0 };
+		struct switchto_mutex mutex = { 0 };
+
+		setrlimit(RLIMIT_CORE, &none);
+		signal(SIGABRT, SIG_DFL);
+		if (!freopen("/dev/null", "w", stderr))
+			_exit(2);
+		struct switchto_sched *sched = new_sched(NULL);
+
+		spawn(sched, end_with_a_mutex, &mutex);
+		switchto_sched_run(sched);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(WTERMSIG(status), SIGABRT);
+}
+
 static void run_twice(void *sched)
 {
 	CHECK_ERR(&verdict, switchto_sched_run(sched), EPERM);
@@ -524,6 +604,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(bad_regions),
 		cmocka_unit_test(outside_a_task),
 		cmocka_unit_test(child_of_a_fork_is_no_task),
+		cmocka_unit_test(one_that_never_gives_way_is_reported),
+		cmocka_unit_test(end_with_a_mutex_ends_the_program),
 		cmocka_unit_test(bad_options),
 		cmocka_unit_test(run_within),
 	};

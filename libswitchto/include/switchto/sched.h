@@ -140,6 +140,12 @@ struct switchto_sched_options {
 	unsigned int slots;		      /* 0: as many as CPUs that the caller may use */
 	const struct switchto_policy *policy; /* NULL: &switchto_fifo */
 	size_t stack_size;		      /* of each task's thread; 0: pthread's default */
+	/*
+	 * Is told once, with one line of text, when a task keeps its slot from other tasks for
+	 * more than a second without sleeping. Called by a thread of the library, and must not
+	 * call it. NULL: the text goes to stderr.
+	 */
+	void (*report)(const char *text);
 };
 
 /**
@@ -292,7 +298,8 @@ int switchto_block_end(void);
  * Between tasks, and between tasks and other threads. What is released goes to the one that has
  * waited longest: nobody who comes later is faster. All are ready for use when zeroed, need no
  * end, and must not be moved while in use. Each call releases to the one that it wakes, which
- * acquires. A task that waits for a mutex can't be cancelled; other waits can.
+ * acquires. A task that waits for a mutex can't be cancelled; other waits can. A task that ends with
+ * a mutex locked ends the program, by abort(3): nobody could ever lock it again.
  */
 
 struct switchto_mutex {

@@ -65,7 +65,8 @@ struct switchto_task {
 	_Atomic uint32_t state;
 	atomic_bool cancelled;
 	bool started;
-	int woken_by; /* 0, ETIMEDOUT, ECANCELED or EBADF: set by who claims it */
+	unsigned int held; /* mutexes that it has locked */
+	int woken_by;	   /* 0, ETIMEDOUT, ECANCELED or EBADF: set by who claims it */
 	struct slot *slot;
 	struct thread *thread;
 	struct switchto_task *next; /* in an inbox, or among the free ones */
@@ -117,20 +118,24 @@ struct slot {
 	struct switchto_sched *sched;
 	struct thread *dispatcher;
 	void *queue;
-	unsigned int picks; /* since it polled */
+	_Atomic unsigned int picks; /* since it polled; the monitor looks whether it changes */
 	struct timers timers;
 	int epoll, event; /* what it polls, and the eventfd that wakes it */
 
 	_Alignas(64) _Atomic(struct switchto_task *) inbox;
 	_Atomic uint32_t asleep;
 
-	uint32_t seen; /* by the monitor: the owner when it last looked */
+	/* By the monitor: the owner when it last looked, and since when it has been the same one. */
+	uint32_t seen, kept_by;
+	unsigned int kept_picks;
+	nsec_t kept_since;
 };
 
 enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_ENDS };
 
 struct switchto_sched {
 	const struct switchto_policy *policy;
+	void (*report)(const char *text);
 	size_t stack_size;
 	atomic_uint tasks; /* that have not ended */
 	atomic_bool running, stopping, cancels;

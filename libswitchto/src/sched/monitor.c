@@ -6,7 +6,7 @@
  *
  * A task in a blocking region loses its slot when the monitor has seen it there twice. Another
  * one does if the monitor has seen it twice without a switch in between, and its thread sleeps.
- * One that computes keeps its slot.
+ * One that computes keeps its slot. If it does so for long, and there are others, that is reported.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -18,6 +18,9 @@
 #include <unistd.h>
 
 #define USEC 1000LL
+
+/* For so long a task may compute without giving way. */
+#define LONG NSEC_PER_SEC
 
 /*
  * How long the monitor sleeps: soon after a region began; while tasks run; while none does. Where
@@ -45,6 +48,33 @@ static bool sleeps(pid_t tid)
 	return state && (state[2] == 'S' || state[2] == 'D');
 }
 
+/* @owner of @slot computes, and did when the monitor last looked. */
+static void watch_owner(struct slot *slot, uint32_t owner)
+{
+	const unsigned int picks = atomic_load_explicit(&slot->picks, memory_order_relaxed);
+	struct switchto_sched *sched = slot->sched;
+	const nsec_t now = switchto_now();
+	char text[128];
+
+	/* One that gives way, but finds nobody to run, changes the number of picks. */
+	if (slot->kept_by != owner || slot->kept_picks != picks) {
+		slot->kept_by = owner;
+		slot->kept_picks = picks;
+		slot->kept_since = now;
+	}
+	if (now - slot->kept_since < LONG ||
+	    atomic_load_explicit(&sched->tasks, memory_order_relaxed) < 2)
+		return;
+	slot->kept_since = NEVER; /* once */
+	snprintf(text, sizeof(text),
+		 "libswitchto-sched: the task of thread %d keeps slot %td for more than a second",
+		 atomic_load_explicit(&slot->tid, memory_order_relaxed), slot - sched->slot);
+	if (sched->report)
+		sched->report(text);
+	else
+		fprintf(stderr, "%s\n", text);
+}
+
 /* When to look at @slot again. */
 static nsec_t look_at(struct slot *slot, nsec_t busy)
 {
@@ -57,8 +87,10 @@ static nsec_t look_at(struct slot *slot, nsec_t busy)
 		return atomic_load_explicit(&slot->asleep, memory_order_relaxed) ? IDLE : busy;
 	if (owner != before)
 		return state == BLOCKING ? SOON : busy;
-	if (state == USER && !sleeps(atomic_load_explicit(&slot->tid, memory_order_relaxed)))
+	if (state == USER && !sleeps(atomic_load_explicit(&slot->tid, memory_order_relaxed))) {
+		watch_owner(slot, owner);
 		return busy;
+	}
 	window();
 	if (atomic_compare_exchange_strong(&slot->owner, &owner,
 					   ((owner | (OWNER_STATES - 1)) + 1) | INSIDE))

@@ -69,6 +69,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 		return fail(ENOMEM);
 	memset(sched, 0, size);
 	sched->policy = chosen.policy ? chosen.policy : &switchto_fifo;
+	sched->report = chosen.report;
 	sched->stack_size = chosen.stack_size;
 	pthread_mutex_init(&sched->lock, NULL);
 	for (; !error && sched->slots < chosen.slots; sched->slots++)

@@ -152,11 +152,14 @@ static ALWAYS_INLINE struct switchto_task *next_task(struct slot *slot)
 
 	for (;;) {
 		struct switchto_entry *entry;
+		unsigned int picks;
 
 		if (atomic_load_explicit(&slot->inbox, memory_order_relaxed))
 			empty_inbox(slot);
-		if (++slot->picks > PICKS) {
-			slot->picks = 0;
+		picks = atomic_load_explicit(&slot->picks, memory_order_relaxed) + 1;
+		atomic_store_explicit(&slot->picks, picks, memory_order_relaxed);
+		if (picks > PICKS) {
+			atomic_store_explicit(&slot->picks, 0, memory_order_relaxed);
 			switchto_poll_events(slot, 0);
 		}
 		entry = sched->policy->pick(slot->queue);
@@ -164,7 +167,7 @@ static ALWAYS_INLINE struct switchto_task *next_task(struct slot *slot)
 			return (struct switchto_task *)entry;
 		if (!atomic_load(&sched->tasks))
 			return NULL;
-		slot->picks = 0;
+		atomic_store_explicit(&slot->picks, 0, memory_order_relaxed);
 		switchto_poll_events(slot, timer_next(&slot->timers));
 	}
 }

@@ -25,6 +25,15 @@ static inline void *myself(void)
 
 /* --- mutexes --- */
 
+/* A task that has locked one must not end. */
+static inline void count_held(unsigned int more)
+{
+	struct thread *me = switchto_current;
+
+	if (me && me->task)
+		me->task->held += more;
+}
+
 static inline bool try_lock(struct switchto_mutex *mutex, void *who)
 {
 	void *word = UNLOCKED;
@@ -64,12 +73,18 @@ int switchto_mutex_lock(struct switchto_mutex *mutex)
 {
 	void *who = myself();
 
-	return likely(try_lock(mutex, who)) ? 0 : lock_slowly(mutex, who);
+	if (unlikely(!try_lock(mutex, who)) && lock_slowly(mutex, who))
+		return -1;
+	count_held(1);
+	return 0;
 }
 
 int switchto_mutex_trylock(struct switchto_mutex *mutex)
 {
-	return try_lock(mutex, myself()) ? 0 : fail(EBUSY);
+	if (!try_lock(mutex, myself()))
+		return fail(EBUSY);
+	count_held(1);
+	return 0;
 }
 
 /* The caller has @mutex. */
@@ -104,6 +119,7 @@ int switchto_mutex_unlock(struct switchto_mutex *mutex)
 {
 	if (unlikely(__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) != myself()))
 		return fail(EPERM);
+	count_held(-1U);
 	hand_over(mutex);
 	return 0;
 }

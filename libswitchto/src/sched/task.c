@@ -5,6 +5,7 @@
 
 #include <linux/futex.h>
 #include <semaphore.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -179,6 +180,12 @@ static void end_task(struct thread *me)
 	struct switchto_task *task = me->task;
 	struct waiter *joiner;
 
+	if (unlikely(task->held)) {
+		fprintf(stderr,
+			"libswitchto-sched: wanted a task to end with no mutex locked, found %u\n",
+			task->held);
+		abort();
+	}
 	me->task = NULL;
 	if (me->sched->policy->end)
 		me->sched->policy->end(me->slot->queue, &task->entry);
