@@ -81,6 +81,13 @@ for page in man7/switchto.7 man2/futex_swap.2 $(sed 's|.*|man3/&.3|' "$work/want
 	[ -s "$prefix/share/man/$page" ] || fail "wanted the man page share/man/$page, found none"
 done
 
+while read -r name; do
+	grep -qE "^\.Nm $name( ,)?\$" "$prefix"/share/man/man3/* ||
+		fail "wanted $name in the NAME of a man page, found it in none"
+done <"$work/wanted_sched"
+[ -s "$prefix/share/man/man7/switchto-sched.7" ] ||
+	fail "wanted the man page share/man/man7/switchto-sched.7, found none"
+
 warnings="-Wall -Wextra -Wpedantic -Werror"
 
 # The headers by themselves, with every compiler that is here.

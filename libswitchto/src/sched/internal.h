@@ -118,7 +118,7 @@ struct slot {
 	struct switchto_sched *sched;
 	struct thread *dispatcher;
 	void *queue;
-	_Atomic unsigned int picks; /* since it polled; the monitor looks whether it changes */
+	_Atomic unsigned int picks; /* until it polls; the monitor looks whether it changes */
 	struct timers timers;
 	int epoll, event; /* what it polls, and the eventfd that wakes it */
 

@@ -156,10 +156,10 @@ static ALWAYS_INLINE struct switchto_task *next_task(struct slot *slot)
 
 		if (atomic_load_explicit(&slot->inbox, memory_order_relaxed))
 			empty_inbox(slot);
-		picks = atomic_load_explicit(&slot->picks, memory_order_relaxed) + 1;
+		picks = atomic_load_explicit(&slot->picks, memory_order_relaxed) - 1;
 		atomic_store_explicit(&slot->picks, picks, memory_order_relaxed);
-		if (picks > PICKS) {
-			atomic_store_explicit(&slot->picks, 0, memory_order_relaxed);
+		if (unlikely(!picks)) {
+			atomic_store_explicit(&slot->picks, PICKS, memory_order_relaxed);
 			switchto_poll_events(slot, 0);
 		}
 		entry = sched->policy->pick(slot->queue);
@@ -167,7 +167,7 @@ static ALWAYS_INLINE struct switchto_task *next_task(struct slot *slot)
 			return (struct switchto_task *)entry;
 		if (!atomic_load(&sched->tasks))
 			return NULL;
-		atomic_store_explicit(&slot->picks, 0, memory_order_relaxed);
+		atomic_store_explicit(&slot->picks, PICKS, memory_order_relaxed);
 		switchto_poll_events(slot, timer_next(&slot->timers));
 	}
 }
@@ -257,6 +257,7 @@ int switchto_slot_begin(struct slot *slot, struct switchto_sched *sched)
 	slot->sched = sched;
 	slot->queue = calloc(1, sched->policy->queue_size);
 	slot->epoll = slot->event = -1;
+	atomic_init(&slot->picks, PICKS);
 	if (!slot->queue)
 		return ENOMEM;
 	return switchto_poll_begin(slot);
