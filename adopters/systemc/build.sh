@@ -36,5 +36,5 @@ examples() { # OUT
 }
 
 tests() { # OUT
-	(cd "$1/examples" && ctest -R '^examples/sysc/' --timeout 300 2>&1)
+	(cd "$1/examples" && ctest -R '^examples/sysc/' --timeout 1500 2>&1)
 }
