@@ -23,8 +23,7 @@ man_pages() {
 	local page status=0
 	cd "$top/libswitchto/man" || return 1
 	for page in *.[237]; do
-		# A page of one line is a link to another.
-		[ "$(wc -l < "$page")" -eq 1 ] || mandoc -T lint -W warning "$page" || status=1
+		mandoc -T lint -W warning "$page" || status=1
 	done
 	return $status
 }

@@ -125,7 +125,7 @@ struct slot {
 	_Alignas(64) _Atomic(struct switchto_task *) inbox;
 	_Atomic uint32_t asleep;
 
-	/* By the monitor: the owner when it last looked, and since when it has been the same one. */
+	/* The monitor's: the owner when it last looked; who has not given way, and since when. */
 	uint32_t seen, kept_by;
 	unsigned int kept_picks;
 	nsec_t kept_since;

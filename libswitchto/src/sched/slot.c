@@ -241,8 +241,8 @@ int switchto_slot_wait_for(struct thread *me, _Atomic uintptr_t *mark,
 		error = task_cancelled(me) ? ECANCELED : sleep_until(me, until);
 		seen = (uintptr_t)task;
 	} while (likely(!error) && unlikely(atomic_load(mark) == seen));
-	/* If an event came as well, the call is tried once more, and the error comes after that. */
 	window();
+	/* If an event came as well, the call is tried once more, and the error comes after that. */
 	if (unlikely(error) && error != EBUSY && error != EBADF &&
 	    !atomic_compare_exchange_strong(mark, &seen, NOT_READY))
 		error = 0;
