@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/io_uring.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,10 +25,13 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-enum { MUTEXES = 3, CHANS = 3, PIPES = 2, PAIRS = 2, WORKERS = 24, HELPERS = 2, TOKENS = 3 };
+enum { MUTEXES = 3, CHANS = 3, PIPES = 3, PAIRS = 2, WORKERS = 24, HELPERS = 2, TOKENS = 3 };
 
 /* Of these channels, the first has a reader that never stops, the second such a sender. */
 enum { DRAINED, FED, FREE };
+
+/* Of the pipes, the one that io_uring reads and writes. It blocks. */
+enum { AWAITED = PIPES - 1 };
 
 #define USEC 1000LL
 
@@ -37,6 +41,7 @@ static struct {
 	bool stops; /* it is stopped in the middle, and all tasks are cancelled */
 	bool blocks;
 	bool cancels;
+	bool awaits;				   /* the engine is io_uring */
 	struct switchto_task *handle[WORKERS + 1]; /* the leader is the first */
 	atomic_uint handles;
 	atomic_uint left; /* tasks that others have handles of, and that use these */
@@ -305,15 +310,29 @@ static void block(struct actor *a)
 		CHECK_EQ(&verdict, switchto_block_end(), 0);
 }
 
+static ssize_t await_io(bool write, void *data, size_t size, const struct timespec *deadline)
+{
+	const struct io_uring_sqe sqe = {
+		.opcode = write ? IORING_OP_WRITE : IORING_OP_READ,
+		.fd = round_.pipe[AWAITED][write],
+		.addr = (uintptr_t)data,
+		.len = (uint32_t)size,
+		.off = (uint64_t)-1,
+	};
+
+	return switchto_await(&sqe, NULL, deadline);
+}
+
 static void use_pipe(struct actor *a)
 {
-	unsigned int which = roll(a, PIPES);
+	unsigned int which = roll(a, round_.awaits ? PIPES : AWAITED);
 	struct timespec at = soon(a);
 	char data[3000] = { 0 };
 	size_t size = 1 + roll(a, sizeof(data));
 	bool write = roll(a, 2);
-	ssize_t done = write ? switchto_write(round_.pipe[which][1], data, size, &at) :
-			       switchto_read(round_.pipe[which][0], data, size, &at);
+	ssize_t done = which == AWAITED ? await_io(write, data, size, &at) :
+		       write		? switchto_write(round_.pipe[which][1], data, size, &at) :
+					  switchto_read(round_.pipe[which][0], data, size, &at);
 
 	if (done < 0 && errno == EBUSY)
 		return;
@@ -591,6 +610,7 @@ static void lead(void *arg)
 		char data[4096];
 		ssize_t size;
 
+		CHECK_EQ(&verdict, fcntl(round_.pipe[i][0], F_SETFL, O_NONBLOCK), 0);
 		while ((size = read(round_.pipe[i][0], data, sizeof(data))) > 0)
 			atomic_fetch_add(&round_.read[i], size);
 		CHECK_EQ(&verdict, switchto_close(round_.pipe[i][0]), 0);
@@ -606,7 +626,7 @@ static void open_all(struct actor *a)
 					      roll(a, 2) ? roll(a, 9) : 0),
 			 0);
 	for (unsigned int i = 0; i < PIPES; i++)
-		CHECK_EQ(&verdict, pipe2(round_.pipe[i], O_NONBLOCK), 0);
+		CHECK_EQ(&verdict, pipe2(round_.pipe[i], i == AWAITED ? 0 : O_NONBLOCK), 0);
 	round_.sem.count = TOKENS;
 }
 
@@ -666,6 +686,7 @@ static void play_round(uint64_t seed, unsigned int slots_wanted)
 	round_.blocks = roll(&a, 2);
 	open_all(&a);
 	CHECK_EQ(&verdict, switchto_sched_create(&round_.sched, &options), 0);
+	round_.awaits = strcmp(switchto_sched_engine(round_.sched), "io_uring") == 0;
 	CHECK_EQ(&verdict, switchto_spawn(round_.sched, lead, NULL, NULL, NULL), 0);
 	CHECK_EQ(&verdict, switchto_sched_run(round_.sched), 0);
 	CHECK_EQ(&verdict, switchto_sched_destroy(round_.sched), 0);

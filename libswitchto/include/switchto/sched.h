@@ -67,6 +67,7 @@ extern "C" {
 
 struct switchto_sched;
 struct switchto_task;
+struct io_uring_sqe; /* <liburing.h> */
 
 /* --- policies --- */
 
@@ -153,12 +154,19 @@ struct switchto_sched_options {
  * @sched_out:	where it goes; to be ended with switchto_sched_destroy()
  * @options:	NULL for the defaults
  *
+ * The environment variable SWITCHTO_ENGINE chooses the engine: "epoll", or "io_uring", which is the
+ * default where the system allows it. Descriptors that can be polled are polled by epoll with both.
+ *
  * Return: 0, or -1 and errno: EINVAL, an option is not possible; ENOMEM; EMFILE, ENFILE, no
- * descriptor left (two for each slot); or an initialization error of the core
- * (switchto.h).
+ * descriptor left (three for each slot); ENOTSUP, SWITCHTO_ENGINE names no engine; EPERM, ENOSYS,
+ * it is "io_uring", and a sysctl or a seccomp filter forbids io_uring, or Linux is older than
+ * 5.6; or an initialization error of the core (switchto.h).
  */
 int switchto_sched_create(struct switchto_sched **sched_out,
 			  const struct switchto_sched_options *options);
+
+/* The engine, a constant string: "io_uring" or "epoll". */
+const char *switchto_sched_engine(const struct switchto_sched *sched);
 
 /**
  * switchto_sched_run() - run tasks until there are none
@@ -427,7 +435,8 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * As the system calls of these names. Instead of blocking, they let other tasks run. A socket,
  * pipe or other descriptor that can be polled is set to O_NONBLOCK at its first use. One task at a
  * time may wait to read from it, and one to write: a second one gets EBUSY. On a file or
- * folder the call is done in a blocking region: no deadline ends it.
+ * folder the call goes to the ring, as by switchto_await(); with the engine epoll, it is done in a
+ * blocking region, and no deadline ends it.
  *
  * Close a descriptor with switchto_close(), which ends those waits with EBADF: the scheduler
  * keeps a mark for each descriptor that it has seen, and would take the next one with the same
@@ -468,9 +477,27 @@ int switchto_close(int fd);
  */
 int switchto_poll(int fd, short events, const struct timespec *deadline);
 
-/* These are always done in a blocking region. */
+/* As on a file. */
 int switchto_openat(int folder, const char *path, int flags, mode_t mode);
 int switchto_fsync(int fd);
+
+/**
+ * switchto_await() - do an operation of io_uring, and let other tasks run meanwhile
+ * @sqe:	as io_uring_prep_read() and its like fill it in. Copied; user_data is not used.
+ * @flags:	where those of the completion go; may be NULL
+ *
+ * For an operation with one completion, or with a second one that says that memory is free again
+ * (a send without a copy). After the deadline, and after a cancellation, the kernel is asked to
+ * cancel the operation. The call returns when the operation is over: so its memory is the caller's
+ * again, also after an error. The kernel can't cancel all that has begun, as a read from a disk.
+ *
+ * Return: the result of the completion, 0 or more; or -1 and errno, its error, or: EPERM, EDEADLK,
+ * ETIMEDOUT, ECANCELED; ENOSYS, the engine is epoll; EAGAIN, the kernel has no memory for more;
+ * EINVAL, @deadline, or a flag that ties the operation to others (IOSQE_IO_LINK,
+ * IOSQE_IO_HARDLINK, IOSQE_IO_DRAIN, IOSQE_CQE_SKIP_SUCCESS), or the task is in a blocking region.
+ */
+int switchto_await(const struct io_uring_sqe *sqe, uint32_t *flags,
+		   const struct timespec *deadline);
 
 #pragma GCC visibility pop
 

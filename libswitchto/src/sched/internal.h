@@ -120,7 +120,9 @@ struct slot {
 	void *queue;
 	_Atomic unsigned int picks; /* until it polls; the monitor looks whether it changes */
 	struct timers timers;
-	int epoll, event; /* what it polls, and the eventfd that wakes it */
+	int epoll, event;      /* what it polls, and the eventfd that wakes it */
+	struct io_uring *ring; /* NULL: the engine is epoll */
+	bool unsubmitted;      /* the kernel has not taken all that is in the ring */
 
 	_Alignas(64) _Atomic(struct switchto_task *) inbox;
 	_Atomic uint32_t asleep;
@@ -135,6 +137,7 @@ enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_ENDS };
 
 struct switchto_sched {
 	const struct switchto_policy *policy;
+	bool has_rings; /* the engine is io_uring */
 	void (*report)(const char *text);
 	size_t stack_size;
 	atomic_uint tasks; /* that have not ended */
@@ -447,5 +450,23 @@ void switchto_poll_end(struct slot *slot);
 struct mark *switchto_poll_add(struct slot *slot, int fd, bool output);
 /* Closes @fd: who waits for it gets EBADF. 0, or -1 and errno. */
 int switchto_poll_close(struct switchto_sched *sched, int fd);
+
+/* --- the engine io_uring: ring.c --- */
+
+/* 0 or an error number. The slot polls already. */
+int switchto_ring_begin(struct slot *slot);
+void switchto_ring_end(struct slot *slot);
+/* Inside: submits what is to be, and wakes the tasks whose operations are complete. */
+void switchto_ring_submit(struct slot *slot);
+void switchto_ring_reap(struct slot *slot);
+
+enum ring_call { RING_READ, RING_WRITE, RING_READV, RING_WRITEV, RING_OPENAT, RING_FSYNC };
+
+/*
+ * The system call of that name, for a file, at its current position. @length: bytes, vectors or the
+ * mode. As switchto_await().
+ */
+int switchto_ring_call(enum ring_call what, int fd, const void *address, size_t length, int flags,
+		       const struct timespec *deadline);
 
 #endif /* SWITCHTO_SCHED_INTERNAL_H */

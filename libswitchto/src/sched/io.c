@@ -2,8 +2,8 @@
 /*
  * I/O of tasks: the system call of that name on a descriptor that does not block, and a wait
  * if it says EAGAIN. A read of less than was asked for has emptied the descriptor: then the next
- * one waits at once, and saves the call that would say so. On a file, which can't be polled, it
- * is done in a blocking region.
+ * one waits at once, and saves the call that would say so. On a file, which can't be polled, the
+ * slot's ring does it; without a ring, it is done in a blocking region.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -51,6 +51,12 @@ static inline long with_errno(long result)
 	return likely(result >= 0) ? result : fail((int)-result);
 }
 
+/* A call on a file: by the ring, if there is one. */
+#define ON_FILE(what, name, fd, address, length, deadline)                           \
+	(switchto_current->slot->ring ?                                              \
+		 switchto_ring_call(RING_##what, fd, address, length, 0, deadline) : \
+		 BLOCKING(deadline, with_errno(CALL(name, fd, address, length))))
+
 enum next { CALL_IT, LOOK_AGAIN, FAIL, BLOCK };
 
 /* What to do with a mark that is neither ready nor NOT_READY. */
@@ -96,7 +102,11 @@ static inline bool is_done(_Atomic uintptr_t *mark, uintptr_t before, long resul
 }
 
 /* @call, until it is done. A macro, so that each call is a direct one. */
-#define UNTIL_DONE(fd, direction, emptied, deadline, call)                                      \
+#define UNTIL_DONE(fd, direction, emptied, deadline, call) \
+	UNTIL_DONE_OR(fd, direction, emptied, deadline, call, BLOCKING(deadline, with_errno(call)))
+
+/* The same, but @on_file if it can't be polled. */
+#define UNTIL_DONE_OR(fd, direction, emptied, deadline, call, on_file)                          \
 	do {                                                                                    \
 		const bool output = offsetof(struct mark, direction) != 0;                      \
 		struct thread *me = current_task();                                             \
@@ -120,7 +130,7 @@ static inline bool is_done(_Atomic uintptr_t *mark, uintptr_t before, long resul
 				if (likely(is_done(&mark->direction, before, result, emptied))) \
 					return with_errno(result);                              \
 			} else if (next == BLOCK) {                                             \
-				return BLOCKING(deadline, with_errno(call));                    \
+				return on_file;                                                 \
 			} else if (next == FAIL) {                                              \
 				return -1;                                                      \
 			}                                                                       \
@@ -129,12 +139,14 @@ static inline bool is_done(_Atomic uintptr_t *mark, uintptr_t before, long resul
 
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline)
 {
-	UNTIL_DONE(fd, in, (size_t)result < size, deadline, CALL(read, fd, buffer, size));
+	UNTIL_DONE_OR(fd, in, (size_t)result < size, deadline, CALL(read, fd, buffer, size),
+		      ON_FILE(READ, read, fd, buffer, size, deadline));
 }
 
 ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline)
 {
-	UNTIL_DONE(fd, out, false, deadline, CALL(write, fd, buffer, size));
+	UNTIL_DONE_OR(fd, out, false, deadline, CALL(write, fd, buffer, size),
+		      ON_FILE(WRITE, write, fd, buffer, size, deadline));
 }
 
 ssize_t switchto_recv(int fd, void *buffer, size_t size, int flags, const struct timespec *deadline)
@@ -166,13 +178,15 @@ ssize_t switchto_send(int fd, const void *buffer, size_t size, int flags,
 ssize_t switchto_readv(int fd, const struct iovec *parts, int count,
 		       const struct timespec *deadline)
 {
-	UNTIL_DONE(fd, in, false, deadline, CALL(readv, fd, parts, count));
+	UNTIL_DONE_OR(fd, in, false, deadline, CALL(readv, fd, parts, count),
+		      ON_FILE(READV, readv, fd, parts, (size_t)count, deadline));
 }
 
 ssize_t switchto_writev(int fd, const struct iovec *parts, int count,
 			const struct timespec *deadline)
 {
-	UNTIL_DONE(fd, out, false, deadline, CALL(writev, fd, parts, count));
+	UNTIL_DONE_OR(fd, out, false, deadline, CALL(writev, fd, parts, count),
+		      ON_FILE(WRITEV, writev, fd, parts, (size_t)count, deadline));
 }
 
 ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct timespec *deadline)
@@ -323,6 +337,8 @@ int switchto_openat(int folder, const char *path, int flags, mode_t mode)
 {
 	if (!current_task())
 		return -1;
+	if (switchto_current->slot->ring)
+		return switchto_ring_call(RING_OPENAT, folder, path, mode, flags, NULL);
 	return (int)BLOCKING(NULL, openat(folder, path, flags, mode));
 }
 
@@ -330,7 +346,7 @@ int switchto_fsync(int fd)
 {
 	if (!current_task())
 		return -1;
-	return (int)BLOCKING(NULL, fsync(fd));
+	return (int)ON_FILE(FSYNC, fsync, fd, NULL, 0, NULL);
 }
 
 int switchto_close(int fd)

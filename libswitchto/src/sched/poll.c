@@ -15,6 +15,9 @@
 
 enum { EVENTS = 128 };
 
+/* When to submit again what the kernel had no memory for. */
+enum { RETRY = 1000000 };
+
 int switchto_poll_begin(struct slot *slot)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
@@ -83,12 +86,17 @@ void switchto_poll_events(struct slot *slot, nsec_t deadline)
 {
 	struct epoll_event events[EVENTS];
 	nsec_t timeout = deadline;
+	bool others = false;
 	long n;
 
 	if (deadline && deadline != NEVER) {
 		timeout = deadline - switchto_now();
 		if (timeout < 0)
 			timeout = 0;
+	}
+	if (unlikely(slot->unsubmitted)) {
+		switchto_ring_submit(slot);
+		timeout = slot->unsubmitted ? RETRY : 0;
 	}
 	if (timeout) {
 		/* Paired with the exchange in switchto_slot_wake(). */
@@ -109,13 +117,17 @@ void switchto_poll_events(struct slot *slot, nsec_t deadline)
 		const uint32_t what = events[i].events;
 		struct mark *mark = events[i].data.ptr;
 
-		if (!mark) /* the eventfd */
+		if (!mark) { /* the eventfd, or the ring */
+			others = true;
 			continue;
+		}
 		if (what & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
 			happened(slot, &mark->in, what & (EPOLLRDHUP | EPOLLHUP));
 		if (what & (EPOLLOUT | EPOLLHUP | EPOLLERR))
 			happened(slot, &mark->out, what & EPOLLHUP);
 	}
+	if (others && slot->ring)
+		switchto_ring_reap(slot);
 	if (unlikely(slot->timers.count))
 		switchto_timer_expire(slot);
 }

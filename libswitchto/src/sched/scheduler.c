@@ -30,6 +30,29 @@ static void free_sched(struct switchto_sched *sched)
 	free(sched);
 }
 
+/*
+ * A slot's ring, if there are to be any. The first slot decides: there may be no io_uring here, or
+ * a sysctl or a seccomp filter may forbid it. 0 or an error number.
+ */
+static int begin_ring(struct switchto_sched *sched, struct slot *slot)
+{
+	const char *engine = secure_getenv("SWITCHTO_ENGINE");
+	int error;
+
+	if (engine && strcmp(engine, "epoll") == 0)
+		return 0;
+	if (engine && strcmp(engine, "io_uring") != 0)
+		return ENOTSUP;
+	if (slot != sched->slot && !sched->has_rings)
+		return 0;
+	error = switchto_ring_begin(slot);
+	if (!error)
+		sched->has_rings = true;
+	if (!engine && !sched->has_rings && error != EMFILE && error != ENFILE)
+		return 0;
+	return error;
+}
+
 /* The only thread of a child is no task: its scheduler's threads are not there. */
 static void forked(void)
 {
@@ -72,14 +95,24 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	sched->report = chosen.report;
 	sched->stack_size = chosen.stack_size;
 	pthread_mutex_init(&sched->lock, NULL);
-	for (; !error && sched->slots < chosen.slots; sched->slots++)
-		error = switchto_slot_begin(&sched->slot[sched->slots], sched);
+	while (!error && sched->slots < chosen.slots) {
+		struct slot *slot = &sched->slot[sched->slots++];
+
+		error = switchto_slot_begin(slot, sched);
+		if (!error)
+			error = begin_ring(sched, slot);
+	}
 	if (error) {
 		free_sched(sched);
 		return fail(error);
 	}
 	*sched_out = sched;
 	return 0;
+}
+
+const char *switchto_sched_engine(const struct switchto_sched *sched)
+{
+	return sched->has_rings ? "io_uring" : "epoll";
 }
 
 /* A slot for each dispatcher, and then the caller as that of the first. */

@@ -265,6 +265,7 @@ int switchto_slot_begin(struct slot *slot, struct switchto_sched *sched)
 
 void switchto_slot_end(struct slot *slot)
 {
+	switchto_ring_end(slot);
 	switchto_poll_end(slot);
 	free(slot->timers.heap);
 	free(slot->queue);

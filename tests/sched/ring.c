@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: MIT
+/* Operations of io_uring in tasks, and the choice of the engine. */
+#include "sched.h"
+
+#include "seccomp.h"
+
+#include <fcntl.h>
+#include <liburing.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <switchto/switchto.h>
+
+static const char *const engine_variable = "SWITCHTO_ENGINE";
+
+static int await_read(int fd, void *buffer, unsigned int size, uint32_t *flags,
+		      const struct timespec *deadline)
+{
+	struct io_uring_sqe sqe = { 0 };
+
+	io_uring_prep_read(&sqe, fd, buffer, size, (uint64_t)-1);
+	return switchto_await(&sqe, flags, deadline);
+}
+
+/* --- operations --- */
+
+static int ends[2];
+
+static void results(void *arg)
+{
+	char name[] = "/tmp/switchto-XXXXXX", text[6] = "";
+	struct io_uring_sqe sqe = { 0 };
+	uint32_t flags = ~0U;
+	int fd = mkstemp(name);
+
+	(void)arg;
+	CHECK(&verdict, fd >= 0);
+	io_uring_prep_nop(&sqe);
+	CHECK_EQ(&verdict, switchto_await(&sqe, &flags, NULL), 0);
+	CHECK_EQ(&verdict, flags, 0);
+	memset(&sqe, 0, sizeof(sqe));
+	io_uring_prep_write(&sqe, fd, "hello", 5, 0);
+	CHECK_EQ(&verdict, switchto_await(&sqe, NULL, NULL), 5);
+	CHECK_EQ(&verdict, lseek(fd, 0, SEEK_SET), 0);
+	CHECK_EQ(&verdict, await_read(fd, text, 5, NULL, NULL), 5);
+	CHECK(&verdict, strcmp(text, "hello") == 0);
+	CHECK_EQ(&verdict, await_read(fd, text, 5, NULL, NULL), 0);
+	CHECK_ERR(&verdict, await_read(-1, text, 5, NULL, NULL), EBADF);
+	CHECK_EQ(&verdict, close(fd), 0);
+	CHECK_EQ(&verdict, unlink(name), 0);
+}
+
+static void awaited(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, results, NULL);
+	run_tasks(sched);
+}
+
+static void refuse(void *arg)
+{
+	static const unsigned int flags[] = { IOSQE_IO_LINK, IOSQE_IO_HARDLINK, IOSQE_IO_DRAIN,
+					      IOSQE_CQE_SKIP_SUCCESS };
+	const struct timespec bad = { -1, 0 };
+	struct io_uring_sqe sqe = { 0 };
+
+	(void)arg;
+	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++) {
+		io_uring_prep_nop(&sqe);
+		io_uring_sqe_set_flags(&sqe, flags[i]);
+		CHECK_ERR(&verdict, switchto_await(&sqe, NULL, NULL), EINVAL);
+	}
+	io_uring_prep_nop(&sqe);
+	CHECK_ERR(&verdict, switchto_await(&sqe, NULL, &bad), EINVAL);
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	CHECK_ERR(&verdict, switchto_await(&sqe, NULL, NULL), EINVAL);
+	CHECK_EQ(&verdict, switchto_block_end(), 0);
+	CHECK_EQ(&verdict, switchto_await(&sqe, NULL, NULL), 0);
+	CHECK_EQ(&verdict, switchto_cancel(switchto_task_self()), 0);
+	CHECK_ERR(&verdict, switchto_await(&sqe, NULL, NULL), ECANCELED);
+}
+
+static void refused(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	struct io_uring_sqe sqe = { 0 };
+
+	(void)state;
+	spawn(sched, refuse, NULL);
+	run_tasks(sched);
+	io_uring_prep_nop(&sqe);
+	assert_int_equal(switchto_await(&sqe, NULL, NULL), -1);
+	assert_int_equal(errno, EPERM);
+}
+
+/* --- an end before the completion --- */
+
+static atomic_uint waiting;
+static struct switchto_task *waits;
+
+static void await_in_vain(void *arg)
+{
+	struct timespec soon = in(NSEC_PER_SEC / 100);
+	uint32_t flags;
+	char byte = 'a';
+
+	(void)arg;
+	CHECK_ERR(&verdict, await_read(ends[0], &byte, 1, NULL, &soon), ETIMEDOUT);
+	/* It has passed, but there is something. */
+	CHECK_EQ(&verdict, write(ends[1], "b", 1), 1);
+	CHECK_EQ(&verdict, await_read(ends[0], &byte, 1, &flags, &soon), 1);
+	CHECK_EQ(&verdict, byte, 'b');
+	atomic_store(&waiting, 1);
+	CHECK_ERR(&verdict, await_read(ends[0], &byte, 1, NULL, NULL), ECANCELED);
+	/* Canceled reads take nothing. */
+	CHECK_EQ(&verdict, write(ends[1], "c", 1), 1);
+	CHECK_EQ(&verdict, read(ends[0], &byte, 1), 1);
+	CHECK_EQ(&verdict, byte, 'c');
+}
+
+static void cancel_it(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&waiting))
+		switchto_yield();
+	CHECK_EQ(&verdict, switchto_cancel(waits), 0);
+	CHECK_EQ(&verdict, switchto_join(waits), 0);
+}
+
+static void in_vain(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	atomic_store(&waiting, 0);
+	assert_int_equal(pipe(ends), 0);
+	waits = spawn_handle(sched, await_in_vain, NULL);
+	spawn(sched, cancel_it, NULL);
+	run_tasks(sched);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* --- more operations than a ring has room for --- */
+
+enum { MANY = 500 };
+
+static void await_a_byte(void *arg)
+{
+	char byte = 0;
+
+	(void)arg;
+	atomic_fetch_add(&waiting, 1);
+	CHECK_EQ(&verdict, await_read(ends[0], &byte, 1, NULL, NULL), 1);
+	CHECK_EQ(&verdict, byte, 'x');
+	atomic_fetch_sub(&waiting, 1);
+}
+
+static void write_to_all(void *arg)
+{
+	char bytes[MANY];
+
+	(void)arg;
+	memset(bytes, 'x', sizeof(bytes));
+	while (atomic_load(&waiting) < MANY)
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	/* All complete at once. */
+	CHECK_EQ(&verdict, write(ends[1], bytes, sizeof(bytes)), MANY);
+}
+
+static void many_at_once(void **state)
+{
+	struct switchto_sched_options options = { .size = sizeof(options), .stack_size = 1 << 16 };
+	struct switchto_sched *sched;
+
+	(void)state;
+	atomic_store(&waiting, 0);
+	verdict = (struct verdict){ 0 };
+	options.slots = slots;
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	assert_int_equal(pipe(ends), 0);
+	for (int i = 0; i < MANY; i++)
+		spawn(sched, await_a_byte, NULL);
+	spawn(sched, write_to_all, NULL);
+	run_tasks(sched);
+	assert_int_equal(atomic_load(&waiting), 0);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* --- the choice --- */
+
+/* Of a new scheduler, with @variable, or none if it is NULL: the engine, or NULL and errno. */
+static const char *choose(const char *variable)
+{
+	struct switchto_sched *sched;
+	const char *engine = NULL;
+
+	if (variable)
+		setenv(engine_variable, variable, 1);
+	else
+		unsetenv(engine_variable);
+	if (switchto_sched_create(&sched, NULL))
+		return NULL;
+	engine = switchto_sched_engine(sched);
+	switchto_sched_destroy(sched);
+	return engine;
+}
+
+static void await_nothing(void *arg)
+{
+	struct io_uring_sqe sqe = { 0 };
+
+	(void)arg;
+	io_uring_prep_nop(&sqe);
+	CHECK_ERR(&verdict, switchto_await(&sqe, NULL, NULL), ENOSYS);
+}
+
+static void chosen(void **state)
+{
+	const char *before = getenv(engine_variable);
+	char *kept = before ? strdup(before) : NULL;
+	struct switchto_sched *sched;
+
+	(void)state;
+	assert_string_equal(choose(NULL), "io_uring");
+	assert_string_equal(choose("io_uring"), "io_uring");
+	assert_string_equal(choose("epoll"), "epoll");
+	sched = new_sched(NULL);
+	spawn(sched, await_nothing, NULL);
+	run_tasks(sched);
+	assert_null(choose("kqueue"));
+	assert_int_equal(errno, ENOTSUP);
+	if (kept)
+		setenv(engine_variable, kept, 1);
+	else
+		unsetenv(engine_variable);
+	free(kept);
+}
+
+/* In a child: the filter stays. Its status says which check failed. */
+static int choose_under_filter(void)
+{
+	const char *engine;
+
+	filter_call(SYS_io_uring_setup, ANSWER(EPERM));
+	engine = choose(NULL);
+	if (!engine || strcmp(engine, "epoll") != 0)
+		return 1;
+	if (choose("io_uring") || errno != EPERM)
+		return 2;
+	return 0;
+}
+
+static void forbidden(void **state)
+{
+	pid_t child = fork();
+	int status;
+
+	(void)state;
+	if (child == 0)
+		_exit(choose_under_filter());
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* With room for the descriptors of one slot, but not of two. */
+static void no_descriptors(void **state)
+{
+	struct switchto_sched_options options = { .size = sizeof(options), .slots = 2 };
+	struct switchto_sched *sched;
+	struct rlimit old, few;
+	int next, result, error;
+
+	(void)state;
+	next = dup(0);
+	close(next);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	few = old;
+	for (few.rlim_cur = (rlim_t)next; few.rlim_cur < (rlim_t)next + 6; few.rlim_cur++) {
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+		result = switchto_sched_create(&sched, &options);
+		error = errno;
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+		assert_int_equal(result, -1);
+		assert_int_equal(error, EMFILE);
+	}
+	assert_int_equal(dup(0), next);
+	close(next);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(awaited),	cmocka_unit_test(refused),
+		cmocka_unit_test(in_vain),	cmocka_unit_test(many_at_once),
+		cmocka_unit_test(chosen),	cmocka_unit_test(forbidden),
+		cmocka_unit_test(no_descriptors),
+	};
+	struct io_uring ring;
+
+	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
+	if (!switchto_backend() && errno == ENOSYS)
+		return SKIPPED;
+	/* Forced, it must be there. */
+	if (io_uring_queue_init(1, &ring, 0) && !getenv(engine_variable)) {
+		fprintf(stderr, "sched_ring: skipped, wanted io_uring, found that it is forbidden\n");
+		return SKIPPED;
+	}
+	io_uring_queue_exit(&ring);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
