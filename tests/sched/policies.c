@@ -193,7 +193,9 @@ static struct switchto_entry *pop(void *queue)
 
 static void own_policy(void **state)
 {
-	static const struct switchto_policy lifo = { "lifo", sizeof(void *), push, pop, NULL };
+	static const struct switchto_policy lifo = {
+		.name = "lifo", .queue_size = sizeof(void *), .enqueue = push, .pick = pop
+	};
 	static char letters[] = "abc";
 	struct switchto_sched *sched = new_sched(&lifo);
 

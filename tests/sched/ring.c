@@ -300,9 +300,9 @@ static void no_descriptors(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(awaited),	cmocka_unit_test(refused),
-		cmocka_unit_test(in_vain),	cmocka_unit_test(many_at_once),
-		cmocka_unit_test(chosen),	cmocka_unit_test(forbidden),
+		cmocka_unit_test(awaited),	  cmocka_unit_test(refused),
+		cmocka_unit_test(in_vain),	  cmocka_unit_test(many_at_once),
+		cmocka_unit_test(chosen),	  cmocka_unit_test(forbidden),
 		cmocka_unit_test(no_descriptors),
 	};
 	struct io_uring ring;
@@ -312,7 +312,8 @@ int main(int argc, char **argv)
 		return SKIPPED;
 	/* Forced, it must be there. */
 	if (io_uring_queue_init(1, &ring, 0) && !getenv(engine_variable)) {
-		fprintf(stderr, "sched_ring: skipped, wanted io_uring, found that it is forbidden\n");
+		fprintf(stderr,
+			"sched_ring: skipped, wanted io_uring, found that it is forbidden\n");
 		return SKIPPED;
 	}
 	io_uring_queue_exit(&ring);

@@ -649,6 +649,19 @@ static void count_all(void)
 	}
 }
 
+/* Each run was ready before. */
+static void count_runs(unsigned int slots_there)
+{
+	struct switchto_slot_stats stats;
+
+	for (unsigned int i = 0; i < slots_there; i++) {
+		CHECK_EQ(&verdict, switchto_slot_stats(round_.sched, i, &stats), 0);
+		for (unsigned int j = 0; j < SWITCHTO_READY_BUCKETS; j++)
+			stats.runs -= stats.ready[j];
+		CHECK_EQ(&verdict, stats.runs, 0);
+	}
+}
+
 static unsigned int entries(const char *path)
 {
 	DIR *dir = opendir(path);
@@ -678,6 +691,9 @@ static void play_round(uint64_t seed, unsigned int slots_wanted)
 	if (slots_wanted)
 		options.slots = slots_wanted;
 	options.policy = policies[roll(&a, 4)];
+	options.flags = roll(&a, 4);
+	if (!options.policy->steal)
+		options.flags &= ~(unsigned int)SWITCHTO_STEAL;
 	round_.workers = 1 + roll(&a, WORKERS - 1);
 	round_.ops = 1 + roll(&a, 200);
 	round_.helpers = roll(&a, HELPERS + 1);
@@ -689,6 +705,8 @@ static void play_round(uint64_t seed, unsigned int slots_wanted)
 	round_.awaits = strcmp(switchto_sched_engine(round_.sched), "io_uring") == 0;
 	CHECK_EQ(&verdict, switchto_spawn(round_.sched, lead, NULL, NULL, NULL), 0);
 	CHECK_EQ(&verdict, switchto_sched_run(round_.sched), 0);
+	if (options.flags & SWITCHTO_MEASURE)
+		count_runs(options.slots);
 	CHECK_EQ(&verdict, switchto_sched_destroy(round_.sched), 0);
 	count_all();
 	CHECK_EQ(&verdict, entries("/proc/self/fd"), files);

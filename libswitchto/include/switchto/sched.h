@@ -107,6 +107,8 @@ struct switchto_policy {
 	struct switchto_entry *(*pick)(void *queue);
 	/* @entry has ended, and will be used for another task. May be NULL. */
 	void (*end)(void *queue, const struct switchto_entry *entry);
+	/* Takes one out for another slot, or NULL. NULL: the policy can't be used with stealing. */
+	struct switchto_entry *(*steal)(void *queue);
 };
 
 /*
@@ -130,7 +132,8 @@ enum { SWITCHTO_PRIORITIES = 32 };
 extern const struct switchto_policy switchto_edf;
 
 /*
- * Shares of the slot's time by weight. Nobody starves. It reads the clock at every switch.
+ * Shares of the slot's time by weight. Nobody starves. It reads the clock at every switch. Its
+ * tasks can't be stolen: another slot's shares are others.
  */
 extern const struct switchto_policy switchto_fair;
 
@@ -147,6 +150,12 @@ struct switchto_sched_options {
 	 * call it. NULL: the text goes to stderr.
 	 */
 	void (*report)(const char *text);
+	unsigned int flags; /* of these: */
+};
+
+enum {
+	SWITCHTO_STEAL = 1,   /* a slot without a ready task runs one of another slot */
+	SWITCHTO_MEASURE = 2, /* for switchto_slot_stats(); reads the clock at every switch */
 };
 
 /**
@@ -157,7 +166,8 @@ struct switchto_sched_options {
  * The environment variable SWITCHTO_ENGINE chooses the engine: "epoll", or "io_uring", which is the
  * default where the system allows it. Descriptors that can be polled are polled by epoll with both.
  *
- * Return: 0, or -1 and errno: EINVAL, an option is not possible; ENOMEM; EMFILE, ENFILE, no
+ * Return: 0, or -1 and errno: EINVAL, an option is not possible, or the policy can't be used with
+ * SWITCHTO_STEAL (switchto_fair); ENOMEM; EMFILE, ENFILE, no
  * descriptor left (three for each slot); ENOTSUP, SWITCHTO_ENGINE names no engine; EPERM, ENOSYS,
  * it is "io_uring", and a sysctl or a seccomp filter forbids io_uring, or Linux is older than
  * 5.6; or an initialization error of the core (switchto.h).
@@ -167,6 +177,40 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 
 /* The engine, a constant string: "io_uring" or "epoll". */
 const char *switchto_sched_engine(const struct switchto_sched *sched);
+
+enum { SWITCHTO_READY_BUCKETS = 24 };
+
+/* Since the scheduler was created. */
+struct switchto_slot_stats {
+	uint64_t runs;	  /* how often a task began to run, or went on */
+	uint64_t run_ns;  /* the time of all runs, blocking regions included */
+	uint64_t idle_ns; /* the time without a ready task */
+	uint64_t steals;  /* of runs: tasks of other slots */
+	uint64_t retakes; /* how often the slot was taken from a task that blocked */
+	/* How long tasks were ready before they ran: less than 1 us, 2 us, 4 us, ...; the rest. */
+	uint64_t ready[SWITCHTO_READY_BUCKETS];
+};
+
+/* Since the task was spawned. The run that goes on is not in it. */
+struct switchto_task_stats {
+	uint64_t runs, run_ns;
+	uint64_t ready_ns;   /* before its runs */
+	uint64_t blocked_ns; /* from when its slot was taken until it wanted it again */
+};
+
+/**
+ * switchto_slot_stats() - what a slot has done
+ *
+ * Any thread may call it, at any time. The numbers are each right by themselves, but not of one
+ * moment.
+ *
+ * Return: 0, or -1 and errno: EINVAL, there is no slot @slot; ENOTSUP, the scheduler was made
+ * without SWITCHTO_MEASURE.
+ */
+int switchto_slot_stats(const struct switchto_sched *sched, unsigned int slot,
+			struct switchto_slot_stats *stats);
+/* The same for a task. Its handle must not have been given back, but it may have ended. */
+int switchto_task_stats(const struct switchto_task *task, struct switchto_task_stats *stats);
 
 /**
  * switchto_sched_run() - run tasks until there are none

@@ -33,4 +33,5 @@ const struct switchto_policy switchto_edf = {
 	.queue_size = sizeof(struct edf),
 	.enqueue = enqueue,
 	.pick = pick,
+	.steal = pick,
 };

@@ -42,9 +42,23 @@ static struct switchto_entry *pick(void *queue)
 	return list_take(&fifo->list);
 }
 
+/* The oldest one: what was woken last shares the cache with the task that runs. */
+static struct switchto_entry *steal(void *queue)
+{
+	struct fifo *fifo = queue;
+	struct switchto_entry *entry = list_take(&fifo->list);
+
+	if (!entry) {
+		entry = fifo->woken;
+		fifo->woken = NULL;
+	}
+	return entry;
+}
+
 const struct switchto_policy switchto_fifo = {
 	.name = "fifo",
 	.queue_size = sizeof(struct fifo),
 	.enqueue = enqueue,
 	.pick = pick,
+	.steal = steal,
 };

@@ -8,7 +8,8 @@
  * descriptors, which are single words.
  *
  * Who owns a slot: the word slot->owner says it. Its owner changes it between USER and
- * INSIDE. In USER and BLOCKING, the monitor may take the slot away; in INSIDE nobody may.
+ * INSIDE. In USER and BLOCKING, the monitor may take the slot away; in INSIDE nobody may. From USER,
+ * a thread of another slot may change it to VISITED, to steal a task; the owner waits meanwhile.
  * The epoch in it changes with every owner, so a thread that lost its slot finds out when it
  * next enters, whoever has the slot then.
  *
@@ -65,9 +66,11 @@ struct switchto_task {
 	_Atomic uint32_t state;
 	atomic_bool cancelled;
 	bool started;
+	bool bound;	   /* not to be stolen */
 	unsigned int held; /* mutexes that it has locked */
 	int woken_by;	   /* 0, ETIMEDOUT, ECANCELED or EBADF: set by who claims it */
 	struct slot *slot;
+	struct switchto_sched *sched;
 	struct thread *thread;
 	struct switchto_task *next; /* in an inbox, or among the free ones */
 	struct switchto_task *next_of_all;
@@ -77,6 +80,10 @@ struct switchto_task {
 	size_t timer; /* its place among the slot's timers + 1; 0: none */
 	enum switchto_reason why;
 	_Atomic(struct waiter *) joiner;
+	nsec_t since; /* of the wrapper: when it became ready, or stopped running */
+	struct task_stats {
+		_Atomic uint64_t runs, run_ns, ready_ns, blocked_ns;
+	} stats;
 };
 
 /* task->joiner of a task that has ended; whose handle was given back, or never taken. */
@@ -98,8 +105,8 @@ struct thread {
 	atomic_bool exits;
 };
 
-/* slot->owner: the state, and the epoch in the other bits. */
-enum { USER = 1, INSIDE, BLOCKING, OWNER_STATES };
+/* slot->owner: the state, and the epoch in the other bits. 0 before the first owner. */
+enum { VISITED, USER, INSIDE, BLOCKING, OWNER_STATES };
 
 struct timers {
 	struct switchto_task **heap;
@@ -124,6 +131,13 @@ struct slot {
 	struct io_uring *ring; /* NULL: the engine is epoll */
 	bool unsubmitted;      /* the kernel has not taken all that is in the ring */
 
+	/* Of the wrapper. */
+	atomic_uint ready; /* tasks in the queue */
+	struct slot_stats {
+		_Atomic uint64_t runs, run_ns, idle_ns, steals, retakes;
+		_Atomic uint64_t ready[SWITCHTO_READY_BUCKETS];
+	} stats;
+
 	_Alignas(64) _Atomic(struct switchto_task *) inbox;
 	_Atomic uint32_t asleep;
 
@@ -137,6 +151,8 @@ enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_ENDS };
 
 struct switchto_sched {
 	const struct switchto_policy *policy;
+	const struct switchto_policy *wrapped; /* if the policy is the wrapper: the program's */
+	unsigned int flags;
 	bool has_rings; /* the engine is io_uring */
 	void (*report)(const char *text);
 	size_t stack_size;
@@ -222,6 +238,9 @@ void switchto_timer_expire(struct slot *slot);
 /* Takes the slot back from who has it meanwhile. */
 void switchto_slot_regain(struct thread *me);
 
+/* enter_task() of one whose owner word is not what it was. */
+bool switchto_slot_enter_late(struct thread *me, uint32_t owner);
+
 /* @me has a task. False: it is inside already, or in a blocking region. */
 static inline bool enter_task(struct thread *me)
 {
@@ -231,11 +250,8 @@ static inline bool enter_task(struct thread *me)
 	if (unlikely(!atomic_compare_exchange_strong_explicit(&me->slot->owner, &owner,
 							      me->epoch | INSIDE,
 							      memory_order_acquire,
-							      memory_order_relaxed))) {
-		if (owner == (me->epoch | INSIDE) || me->in_region)
-			return false;
-		switchto_slot_regain(me);
-	}
+							      memory_order_relaxed)))
+		return switchto_slot_enter_late(me, owner);
 	return true;
 }
 
@@ -292,6 +308,9 @@ static inline void slot_enqueue(struct slot *slot, struct switchto_task *task,
  * if it is in none, or does not know.
  */
 void switchto_slot_ready(struct slot *inside, struct switchto_task *task, enum switchto_reason why);
+
+/* Into the queue of @slot, inside of it. */
+void switchto_slot_empty_inbox(struct slot *slot);
 
 /* Ends the sleep of the slot's poller, if it sleeps. */
 void switchto_slot_wake(struct slot *slot);
@@ -391,6 +410,17 @@ void switchto_waiter_fire(struct slot *inside, struct waiter *waiter);
 
 /* How many the caller may use. */
 unsigned int switchto_cpus(void);
+
+/* --- options: wrapper.c --- */
+
+/* The policy of a scheduler that measures or steals. */
+extern const struct switchto_policy switchto_wrapper;
+/* The queue of @slot is there, and all 0. */
+void switchto_wrapper_begin(struct slot *slot);
+/* Is there a task for @slot in another slot? */
+bool switchto_can_steal(struct slot *slot);
+/* There is one that a sleeping slot could steal. */
+void switchto_wake_a_thief(struct switchto_sched *sched);
 
 /* --- the monitor: monitor.c --- */
 

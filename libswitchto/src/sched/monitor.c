@@ -12,6 +12,7 @@
 #include "internal.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -83,7 +84,7 @@ static nsec_t look_at(struct slot *slot, nsec_t busy)
 	uint32_t before = slot->seen;
 
 	slot->seen = owner;
-	if (state == INSIDE || !state)
+	if (state == INSIDE || state == VISITED)
 		return atomic_load_explicit(&slot->asleep, memory_order_relaxed) ? IDLE : busy;
 	if (owner != before)
 		return state == BLOCKING ? SOON : busy;
@@ -93,8 +94,10 @@ static nsec_t look_at(struct slot *slot, nsec_t busy)
 	}
 	window();
 	if (atomic_compare_exchange_strong(&slot->owner, &owner,
-					   ((owner | (OWNER_STATES - 1)) + 1) | INSIDE))
+					   ((owner | (OWNER_STATES - 1)) + 1) | INSIDE)) {
+		atomic_fetch_add_explicit(&slot->stats.retakes, 1, memory_order_relaxed);
 		switchto_thread_grant(slot->dispatcher, slot);
+	}
 	return busy;
 }
 
@@ -145,11 +148,14 @@ void switchto_monitor_end(struct switchto_sched *sched)
 
 static void change_owner(struct thread *me, uint32_t from, uint32_t to)
 {
-	uint32_t owner = me->epoch | from;
+	uint32_t owner;
 
 	window();
-	if (atomic_compare_exchange_strong(&me->slot->owner, &owner, me->epoch | to))
-		return;
+	do {
+		owner = me->epoch | from;
+		if (atomic_compare_exchange_strong(&me->slot->owner, &owner, me->epoch | to))
+			return;
+	} while (owner == (me->epoch | VISITED) && !sched_yield());
 	/* The monitor took the slot. */
 	switchto_slot_regain(me);
 	atomic_store_explicit(&me->slot->owner, me->epoch | to, memory_order_release);

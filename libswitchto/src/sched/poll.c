@@ -18,6 +18,9 @@ enum { EVENTS = 128 };
 /* When to submit again what the kernel had no memory for. */
 enum { RETRY = 1000000 };
 
+/* When to look again at a slot that has tasks, but is busy with them. */
+enum { STEAL_AGAIN = 50000 };
+
 int switchto_poll_begin(struct slot *slot)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
@@ -104,6 +107,9 @@ void switchto_poll_events(struct slot *slot, nsec_t deadline)
 		window();
 		if (atomic_load(&slot->inbox) || !atomic_load(&slot->sched->tasks))
 			timeout = 0;
+		/* It has just tried in vain. */
+		else if (unlikely(slot->sched->flags & SWITCHTO_STEAL) && switchto_can_steal(slot))
+			timeout = STEAL_AGAIN < timeout ? STEAL_AGAIN : timeout;
 		window();
 	}
 	if (timeout == 0 || timeout == NEVER)

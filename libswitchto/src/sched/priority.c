@@ -43,4 +43,5 @@ const struct switchto_policy switchto_priority = {
 	.queue_size = sizeof(struct levels),
 	.enqueue = enqueue,
 	.pick = pick,
+	.steal = pick,
 };

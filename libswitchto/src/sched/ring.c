@@ -152,9 +152,12 @@ int switchto_await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct
 	leave(me);
 	if (!started)
 		return fail(EAGAIN);
+	/* Only this slot's ring can cancel it. */
+	me->task->bound = true;
 	error = switchto_waiter_wait(&operation.waiter, until, true);
 	if (error)
 		give_up(me, &operation);
+	me->task->bound = false;
 	if (flags)
 		*flags = operation.flags;
 	if (operation.result >= 0)

@@ -80,7 +80,11 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	}
 	if (!chosen.slots)
 		chosen.slots = switchto_cpus();
-	if (chosen.slots > 1024)
+	if (!chosen.policy)
+		chosen.policy = &switchto_fifo;
+	if (chosen.slots > 1024 ||
+	    chosen.flags & ~(unsigned int)(SWITCHTO_STEAL | SWITCHTO_MEASURE) ||
+	    (chosen.flags & SWITCHTO_STEAL && !chosen.policy->steal))
 		return fail(EINVAL);
 	if (!switchto_backend())
 		return -1;
@@ -91,7 +95,9 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	if (!sched)
 		return fail(ENOMEM);
 	memset(sched, 0, size);
-	sched->policy = chosen.policy ? chosen.policy : &switchto_fifo;
+	sched->policy = chosen.flags ? &switchto_wrapper : chosen.policy;
+	sched->wrapped = chosen.flags ? chosen.policy : NULL;
+	sched->flags = chosen.flags;
 	sched->report = chosen.report;
 	sched->stack_size = chosen.stack_size;
 	pthread_mutex_init(&sched->lock, NULL);
@@ -113,6 +119,43 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 const char *switchto_sched_engine(const struct switchto_sched *sched)
 {
 	return sched->has_rings ? "io_uring" : "epoll";
+}
+
+#define READ(count) atomic_load_explicit(&(count), memory_order_relaxed)
+
+int switchto_slot_stats(const struct switchto_sched *sched, unsigned int slot,
+			struct switchto_slot_stats *stats)
+{
+	const struct slot_stats *from;
+
+	if (slot >= sched->slots)
+		return fail(EINVAL);
+	if (!(sched->flags & SWITCHTO_MEASURE))
+		return fail(ENOTSUP);
+	from = &sched->slot[slot].stats;
+	*stats = (struct switchto_slot_stats){
+		.runs = READ(from->runs),
+		.run_ns = READ(from->run_ns),
+		.idle_ns = READ(from->idle_ns),
+		.steals = READ(from->steals),
+		.retakes = READ(from->retakes),
+	};
+	for (unsigned int i = 0; i < SWITCHTO_READY_BUCKETS; i++)
+		stats->ready[i] = READ(from->ready[i]);
+	return 0;
+}
+
+int switchto_task_stats(const struct switchto_task *task, struct switchto_task_stats *stats)
+{
+	if (!(task->sched->flags & SWITCHTO_MEASURE))
+		return fail(ENOTSUP);
+	*stats = (struct switchto_task_stats){
+		.runs = READ(task->stats.runs),
+		.run_ns = READ(task->stats.run_ns),
+		.ready_ns = READ(task->stats.ready_ns),
+		.blocked_ns = READ(task->stats.blocked_ns),
+	};
+	return 0;
 }
 
 /* A slot for each dispatcher, and then the caller as that of the first. */

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "internal.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,8 @@ static void inbox_push(struct slot *slot, struct switchto_task *task, enum switc
 	while (!atomic_compare_exchange_weak(&slot->inbox, &first, task));
 	window();
 	switchto_slot_wake(slot);
+	if (unlikely(slot->sched->flags & SWITCHTO_STEAL))
+		switchto_wake_a_thief(slot->sched);
 }
 
 void switchto_slot_wake(struct slot *slot)
@@ -49,7 +52,7 @@ void switchto_slot_wake(struct slot *slot)
 }
 
 /* In the order in which they came. */
-static __attribute__((noinline)) void empty_inbox(struct slot *slot)
+__attribute__((noinline)) void switchto_slot_empty_inbox(struct slot *slot)
 {
 	struct switchto_task *newest = atomic_exchange_explicit(&slot->inbox, NULL,
 								memory_order_acquire);
@@ -143,6 +146,21 @@ void switchto_slot_regain(struct thread *me)
 	switchto_slot_await(me);
 }
 
+bool switchto_slot_enter_late(struct thread *me, uint32_t owner)
+{
+	if (owner == (me->epoch | INSIDE) || me->in_region)
+		return false;
+	/* A visit is short, but the visitor may have lost its CPU. */
+	while (owner == (me->epoch | VISITED)) {
+		sched_yield();
+		owner = me->epoch | USER;
+		if (atomic_compare_exchange_strong(&me->slot->owner, &owner, me->epoch | INSIDE))
+			return true;
+	}
+	switchto_slot_regain(me);
+	return true;
+}
+
 /* --- who is next --- */
 
 /* NULL: there are no tasks left. */
@@ -155,7 +173,7 @@ static ALWAYS_INLINE struct switchto_task *next_task(struct slot *slot)
 		unsigned int picks;
 
 		if (atomic_load_explicit(&slot->inbox, memory_order_relaxed))
-			empty_inbox(slot);
+			switchto_slot_empty_inbox(slot);
 		picks = atomic_load_explicit(&slot->picks, memory_order_relaxed) - 1;
 		atomic_store_explicit(&slot->picks, picks, memory_order_relaxed);
 		if (unlikely(!picks)) {
@@ -255,11 +273,14 @@ int switchto_slot_wait_for(struct thread *me, _Atomic uintptr_t *mark,
 int switchto_slot_begin(struct slot *slot, struct switchto_sched *sched)
 {
 	slot->sched = sched;
-	slot->queue = calloc(1, sched->policy->queue_size);
+	slot->queue = calloc(1, sched->policy->queue_size +
+					(sched->wrapped ? sched->wrapped->queue_size : 0));
 	slot->epoll = slot->event = -1;
 	atomic_init(&slot->picks, PICKS);
 	if (!slot->queue)
 		return ENOMEM;
+	if (sched->wrapped)
+		switchto_wrapper_begin(slot);
 	return switchto_poll_begin(slot);
 }
 

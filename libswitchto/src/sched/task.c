@@ -114,7 +114,7 @@ void switchto_waiter_fire(struct slot *inside, struct waiter *waiter)
 		return;
 	}
 	/* The task may go on, and its scheduler be destroyed, before it is woken. */
-	sched = task->slot->sched;
+	sched = task->sched;
 	if (!inside)
 		atomic_fetch_add(&sched->visitors, 1);
 	atomic_store(&waiter->fired, true);
@@ -152,6 +152,7 @@ static struct switchto_task *get_task(struct switchto_sched *sched)
 	if (!task)
 		return NULL;
 	atomic_init(&task->state, FINISHED);
+	task->sched = sched;
 	pthread_mutex_lock(&sched->lock);
 	task->next_of_all = sched->all_tasks;
 	sched->all_tasks = task;
@@ -374,7 +375,7 @@ int switchto_join(struct switchto_task *task)
 	} else if (other != ENDED) {
 		return fail(EINVAL);
 	}
-	free_task(task->slot->sched, task);
+	free_task(task->sched, task);
 	return 0;
 }
 
@@ -386,7 +387,7 @@ int switchto_detach(struct switchto_task *task)
 		return 0;
 	if (other != ENDED)
 		return fail(EINVAL);
-	free_task(task->slot->sched, task);
+	free_task(task->sched, task);
 	return 0;
 }
 

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A policy around the policy of the program. It measures, and steals tasks of other slots. A
+ * scheduler without these options does not have it, and pays nothing for them.
+ *
+ * A slot without a ready task takes one out of another slot's queue. Only a slot whose task
+ * computes is visited: its owner word goes from USER to VISITED and back, and meanwhile the owner
+ * waits if it wants to enter the scheduler.
+ */
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <stddef.h>
+#include <string.h>
+
+struct wrapper {
+	struct slot *slot;
+	struct switchto_entry *running;
+	nsec_t since; /* when it began; if there is none, the slot has been idle since then */
+	_Alignas(max_align_t) char queue[];
+};
+
+/* By one thread at a time, and read by others. */
+static void add(_Atomic uint64_t *count, uint64_t n)
+{
+	atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
+static void change_ready(struct slot *slot, int n)
+{
+	/* Paired with the store of asleep in switchto_poll_events(): one sees the other's. */
+	atomic_store(&slot->ready,
+		     atomic_load_explicit(&slot->ready, memory_order_relaxed) + (unsigned int)n);
+}
+
+/* --- measures --- */
+
+static void count_ready(struct slot *slot, struct switchto_task *task, nsec_t now)
+{
+	const uint64_t waited = (uint64_t)(now - task->since);
+	unsigned int bucket = 0;
+
+	while (bucket < SWITCHTO_READY_BUCKETS - 1 && waited >> bucket >= 1000)
+		bucket++;
+	add(&slot->stats.ready[bucket], 1);
+	add(&task->stats.ready_ns, waited);
+	add(&task->stats.runs, 1);
+	add(&slot->stats.runs, 1);
+}
+
+/* Who ran until now, or that nobody did. */
+static void charge(struct wrapper *wrapper, nsec_t now)
+{
+	struct switchto_task *task = (struct switchto_task *)wrapper->running;
+	const uint64_t passed = (uint64_t)(now - wrapper->since);
+
+	if (task) {
+		add(&task->stats.run_ns, passed);
+		add(&wrapper->slot->stats.run_ns, passed);
+		task->since = now;
+	} else if (wrapper->since) {
+		add(&wrapper->slot->stats.idle_ns, passed);
+	}
+	wrapper->running = NULL;
+	wrapper->since = now;
+}
+
+static void measure_ready(struct wrapper *wrapper, struct switchto_task *task,
+			  enum switchto_reason why)
+{
+	const nsec_t now = switchto_now();
+
+	if (why == SWITCHTO_NEW)
+		memset(&task->stats, 0, sizeof(task->stats));
+	if (why == SWITCHTO_UNBLOCKED)
+		add(&task->stats.blocked_ns, (uint64_t)(now - task->since));
+	if (wrapper->running == &task->entry)
+		charge(wrapper, now);
+	task->since = now;
+}
+
+static void measure_pick(struct wrapper *wrapper, struct switchto_entry *entry)
+{
+	const nsec_t now = switchto_now();
+
+	charge(wrapper, now);
+	wrapper->running = entry;
+	if (entry)
+		count_ready(wrapper->slot, (struct switchto_task *)entry, now);
+}
+
+/* --- steals --- */
+
+static bool has_ready(struct slot *slot)
+{
+	return atomic_load(&slot->ready) || atomic_load(&slot->inbox);
+}
+
+/* Also of a slot that is busy with them just now. */
+bool switchto_can_steal(struct slot *slot)
+{
+	struct switchto_sched *sched = slot->sched;
+
+	for (unsigned int i = 0; i < sched->slots; i++)
+		if (&sched->slot[i] != slot && has_ready(&sched->slot[i]))
+			return true;
+	return false;
+}
+
+static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief)
+{
+	const struct switchto_policy *policy = victim->sched->wrapped;
+	uint32_t owner = atomic_load(&victim->owner);
+	const uint32_t epoch = owner & ~(OWNER_STATES - 1);
+	struct switchto_task *task;
+	void *queue = ((struct wrapper *)victim->queue)->queue;
+
+	if (owner != (epoch | USER) ||
+	    !atomic_compare_exchange_strong(&victim->owner, &owner, epoch | VISITED))
+		return NULL;
+	window();
+	if (atomic_load_explicit(&victim->inbox, memory_order_relaxed))
+		switchto_slot_empty_inbox(victim);
+	task = (struct switchto_task *)policy->steal(queue);
+	if (task && task->bound) {
+		policy->enqueue(queue, &task->entry, SWITCHTO_YIELDED);
+		task = NULL;
+	}
+	if (task) {
+		change_ready(victim, -1);
+		task->slot = thief;
+	}
+	window();
+	atomic_store_explicit(&victim->owner, epoch | USER, memory_order_release);
+	return task ? &task->entry : NULL;
+}
+
+static struct switchto_entry *steal(struct slot *thief)
+{
+	struct switchto_sched *sched = thief->sched;
+	struct switchto_entry *entry = NULL;
+
+	for (unsigned int i = 1; !entry && i < sched->slots; i++) {
+		struct slot *victim = &sched->slot[(thief - sched->slot + i) % sched->slots];
+
+		if (has_ready(victim))
+			entry = steal_from(victim, thief);
+	}
+	if (entry)
+		add(&thief->stats.steals, 1);
+	return entry;
+}
+
+void switchto_wake_a_thief(struct switchto_sched *sched)
+{
+	for (unsigned int i = 0; i < sched->slots; i++)
+		if (atomic_load(&sched->slot[i].asleep)) {
+			switchto_slot_wake(&sched->slot[i]);
+			return;
+		}
+}
+
+/* Does @slot run what was enqueued at once itself? */
+static bool has_one(struct slot *slot, enum switchto_reason why)
+{
+	return (why == SWITCHTO_YIELDED || why == SWITCHTO_IO) &&
+	       atomic_load_explicit(&slot->ready, memory_order_relaxed) == 1;
+}
+
+/* --- the policy --- */
+
+static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
+{
+	struct wrapper *wrapper = queue;
+	struct slot *slot = wrapper->slot;
+
+	if (slot->sched->flags & SWITCHTO_MEASURE)
+		measure_ready(wrapper, (struct switchto_task *)entry, why);
+	slot->sched->wrapped->enqueue(wrapper->queue, entry, why);
+	change_ready(slot, 1);
+	if (slot->sched->flags & SWITCHTO_STEAL && !has_one(slot, why))
+		switchto_wake_a_thief(slot->sched);
+}
+
+static struct switchto_entry *pick(void *queue)
+{
+	struct wrapper *wrapper = queue;
+	struct slot *slot = wrapper->slot;
+	struct switchto_entry *entry = slot->sched->wrapped->pick(wrapper->queue);
+
+	if (entry)
+		change_ready(slot, -1);
+	else if (slot->sched->flags & SWITCHTO_STEAL)
+		entry = steal(slot);
+	if (slot->sched->flags & SWITCHTO_MEASURE)
+		measure_pick(wrapper, entry);
+	return entry;
+}
+
+static void end(void *queue, const struct switchto_entry *entry)
+{
+	struct wrapper *wrapper = queue;
+	const struct switchto_policy *policy = wrapper->slot->sched->wrapped;
+
+	if (wrapper->slot->sched->flags & SWITCHTO_MEASURE && wrapper->running == entry)
+		charge(wrapper, switchto_now());
+	if (policy->end)
+		policy->end(wrapper->queue, entry);
+}
+
+const struct switchto_policy switchto_wrapper = {
+	.name = "wrapper",
+	.queue_size = sizeof(struct wrapper),
+	.enqueue = enqueue,
+	.pick = pick,
+	.end = end,
+};
+
+void switchto_wrapper_begin(struct slot *slot)
+{
+	((struct wrapper *)slot->queue)->slot = slot;
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT
+/* Options of a scheduler: stealing, and statistics. */
+#include "sched.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <switchto/switchto.h>
+
+static struct switchto_sched *new_sched_with(const struct switchto_policy *policy,
+					     unsigned int flags, unsigned int slots_wanted)
+{
+	const struct switchto_sched_options options = {
+		.size = sizeof(options),
+		.slots = slots_wanted,
+		.policy = policy,
+		.flags = flags,
+	};
+	struct switchto_sched *sched;
+
+	verdict = (struct verdict){ 0 };
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	return sched;
+}
+
+/* --- stealing --- */
+
+enum { TASKS = 100 };
+
+static atomic_uint done;
+static atomic_bool parked;
+
+static void count(void *arg)
+{
+	(void)arg;
+	atomic_fetch_add(&done, 1);
+}
+
+/* Without a call of the scheduler: only another slot can run them. */
+static void compute_until_others_ran(void *arg)
+{
+	for (int i = 0; i < TASKS; i++)
+		spawn(NULL, count, NULL);
+	while (atomic_load(&done) < TASKS)
+		sched_yield();
+	(void)arg;
+}
+
+static void be_stolen_again(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < LOOPS(1000); i++)
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	atomic_fetch_add(&done, 1);
+}
+
+static void park_once(void *arg)
+{
+	(void)arg;
+	atomic_store(&parked, true);
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+	atomic_fetch_add(&done, 1);
+}
+
+/* A woken task goes to the slot in which it slept; from there it can be stolen. */
+static void compute_until_woken_one_ran(void *arg)
+{
+	struct switchto_task *task;
+
+	(void)arg;
+	task = spawn_handle(NULL, park_once, NULL);
+	while (!atomic_load(&parked))
+		switchto_yield();
+	CHECK_EQ(&verdict, switchto_unpark(task), 0);
+	while (!atomic_load(&done))
+		sched_yield();
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+}
+
+static void stolen(void **state)
+{
+	static const struct switchto_policy *const policies[] = { &switchto_fifo,
+								  &switchto_priority,
+								  &switchto_edf };
+	static void (*const bodies[])(void *) = { compute_until_others_ran,
+						  compute_until_woken_one_ran };
+	struct switchto_sched *sched;
+
+	(void)state;
+	for (size_t p = 0; p < sizeof(policies) / sizeof(*policies); p++)
+		for (size_t b = 0; b < sizeof(bodies) / sizeof(*bodies); b++) {
+			atomic_store(&done, 0);
+			atomic_store(&parked, false);
+			sched = new_sched_with(policies[p], SWITCHTO_STEAL, slots + 1);
+			spawn(sched, bodies[b], NULL);
+			run_tasks(sched);
+		}
+}
+
+static void spawn_many(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < TASKS; i++)
+		spawn(NULL, be_stolen_again, NULL);
+}
+
+/* Slots visit each other all the time. Each task ends, once. */
+static void visited(void **state)
+{
+	struct switchto_sched *sched;
+
+	(void)state;
+	atomic_store(&done, 0);
+	sched = new_sched_with(NULL, SWITCHTO_STEAL, slots + 1);
+	spawn(sched, spawn_many, NULL);
+	run_tasks(sched);
+	assert_int_equal(atomic_load(&done), TASKS);
+}
+
+static void not_possible(void **state)
+{
+	struct switchto_sched_options options = { .size = sizeof(options),
+						  .policy = &switchto_fair,
+						  .flags = SWITCHTO_STEAL };
+	struct switchto_sched *sched;
+
+	(void)state;
+	assert_int_equal(switchto_sched_create(&sched, &options), -1);
+	assert_int_equal(errno, EINVAL);
+	options.flags = 1U << 31;
+	assert_int_equal(switchto_sched_create(&sched, &options), -1);
+	assert_int_equal(errno, EINVAL);
+}
+
+/* --- statistics --- */
+
+enum { RUNS = 50 };
+
+static long long now(void)
+{
+	struct timespec time = in(0);
+
+	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
+}
+
+static void compute(long long ns)
+{
+	const long long end = now() + ns;
+
+	while (now() < end)
+		;
+}
+
+static void yield_often(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < RUNS; i++) {
+		compute(NSEC_PER_SEC / 10000);
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	}
+}
+
+static void sleep_and_block(void *arg)
+{
+	struct timespec at = in(NSEC_PER_SEC / 20);
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sleep_until(&at), 0);
+	atomic_store(&done, 0);
+	spawn(NULL, count, NULL);
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	while (!atomic_load(&done))
+		usleep(100);
+	/* Another task has the slot. */
+	usleep(1000);
+	CHECK_EQ(&verdict, switchto_block_end(), 0);
+}
+
+struct measured {
+	void (*fn)(void *);
+	struct switchto_task_stats *stats;
+};
+
+static void measure(void *arg)
+{
+	const struct measured *measured = arg;
+	struct switchto_task *task = spawn_handle(NULL, measured->fn, NULL);
+
+	while (switchto_task_stats(task, measured->stats) == 0 && measured->stats->runs == 0)
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+	/* The memory is there for other tasks, and none comes. */
+	CHECK_EQ(&verdict, switchto_task_stats(task, measured->stats), 0);
+}
+
+/* Runs @fn as a task of the only slot. What passed, in ns. */
+static long long measure_task(void (*fn)(void *), struct switchto_slot_stats *slot,
+			      struct switchto_task_stats *task)
+{
+	struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_MEASURE, 1);
+	struct measured measured = { fn, task };
+	long long begin;
+
+	spawn(sched, measure, &measured);
+	begin = now();
+	assert_int_equal(switchto_sched_run(sched), 0);
+	begin = now() - begin;
+	assert_int_equal(switchto_slot_stats(sched, 0, slot), 0);
+	assert_int_equal(switchto_slot_stats(sched, 1, slot), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(switchto_sched_destroy(sched), 0);
+	verdict_assert(&verdict);
+	return begin;
+}
+
+static void measured(void **state)
+{
+	struct switchto_slot_stats slot;
+	struct switchto_task_stats task;
+	unsigned long long sum = 0;
+	long long passed;
+
+	(void)state;
+	passed = measure_task(yield_often, &slot, &task);
+	assert_int_equal(task.runs, RUNS + 1);
+	assert_true(task.run_ns >= RUNS * NSEC_PER_SEC / 10000);
+	assert_int_equal(task.blocked_ns, 0);
+	assert_true(slot.runs > task.runs);
+	assert_true(slot.run_ns >= task.run_ns);
+	assert_true(slot.run_ns + slot.idle_ns <= (unsigned long long)passed);
+	assert_int_equal(slot.steals, 0);
+	for (int i = 0; i < SWITCHTO_READY_BUCKETS; i++)
+		sum += slot.ready[i];
+	assert_int_equal(sum, slot.runs);
+
+	passed = measure_task(sleep_and_block, &slot, &task);
+	/* It slept, and there was nobody else. */
+	assert_true(slot.idle_ns > 0);
+	assert_true(slot.retakes >= 1);
+	assert_true(task.blocked_ns >= NSEC_PER_SEC / 1000);
+	assert_true(task.blocked_ns < (unsigned long long)passed);
+}
+
+static void not_measured(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	struct switchto_slot_stats stats;
+
+	(void)state;
+	assert_int_equal(switchto_slot_stats(sched, 0, &stats), -1);
+	assert_int_equal(errno, ENOTSUP);
+	assert_int_equal(switchto_sched_destroy(sched), 0);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(stolen),	cmocka_unit_test(visited),
+		cmocka_unit_test(not_possible), cmocka_unit_test(measured),
+		cmocka_unit_test(not_measured),
+	};
+
+	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
+	if (!switchto_backend() && errno == ENOSYS)
+		return SKIPPED;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
