@@ -9,13 +9,18 @@
  *	resume(to)	the caller has resumed TID @to
  *	wait_return(by)	TID @by has ended the caller's wait or switch; -1: a timeout has
  *
- * A wait that finds a pending resume returns without the probe wait.
+ * A wait that finds a pending resume returns without the probe wait. The probes of the scheduling
+ * layer are in sched/internal.h.
  *
  * A probe stands in both branches of a condition rather than in front of it: in front
  * it would keep the compiler from joining the condition with an earlier one.
  */
 #ifndef SWITCHTO_PROBES_H
 #define SWITCHTO_PROBES_H
+
+#ifndef PROBE_PROVIDER
+#define PROBE_PROVIDER switchto
+#endif
 
 #ifdef SWITCHTO_PROBES /* <sys/sdt.h> is there: CMakeLists.txt */
 /* No argument is written to memory: clang does that if it may choose. */
@@ -24,11 +29,15 @@
 #ifdef __clang__
 #pragma clang diagnostic ignored "-Wpedantic" /* sdt.h's */
 #endif
-#define probe(name) DTRACE_PROBE(switchto, name)
-#define probe_tid(name, tid) DTRACE_PROBE1(switchto, name, tid)
+#define probe(name) DTRACE_PROBE(PROBE_PROVIDER, name)
+#define probe1(name, a) DTRACE_PROBE1(PROBE_PROVIDER, name, a)
+#define probe2(name, a, b) DTRACE_PROBE2(PROBE_PROVIDER, name, a, b)
 #else
 #define probe(name) ((void)0)
-#define probe_tid(name, tid) ((void)(tid))
+#define probe1(name, a) ((void)(a))
+#define probe2(name, a, b) ((void)(a), (void)(b))
 #endif
+
+#define probe_tid(name, tid) probe1(name, tid)
 
 #endif /* SWITCHTO_PROBES_H */

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# usage: probes.sh CC LIBSWITCHTO [LIBRARY]
+# usage: probes.sh CC LIBSWITCHTO LIBRARY [SCHEDULER-LIBRARY]
 # Are the static probes there, and do they add nothing but a nop each to a switch? CC
-# compiles the source in the folder LIBSWITCHTO. LIBRARY has the probes, too.
+# compiles the source in the folder LIBSWITCHTO. The libraries have the probes, too.
 set -eu
 
 fail() {
@@ -26,30 +26,46 @@ done
 echo '#include <sys/sdt.h>' | "$cc" -E - >/dev/null 2>&1 ||
 	skip "wanted <sys/sdt.h> (systemtap-sdt-dev), found none"
 
-build() { # NAME OPTION...
+build() { # NAME SOURCE OPTION...
 	name=$1
-	shift
+	from=$2
+	shift 2
 	"$cc" -std=c11 -O2 -fPIC -fvisibility=hidden -Wall -Wextra -Wpedantic -Werror \
-		-I"$source/include" "$@" -c "$source/src/switchto.c" -o "$work/$name.o"
+		-I"$source/include" "$@" -c "$source/src/$from" -o "$work/$name.o"
 }
-build without
-build with -DSWITCHTO_PROBES
+build without switchto.c
+build with switchto.c -DSWITCHTO_PROBES
+build without_sched sched/slot.c
+build with_sched sched/slot.c -DSWITCHTO_PROBES
 
-# Each probe, and how many arguments it has.
-cat >"$work/wanted" <<-END
-	resume 1
-	switch 1
-	wait 0
-	wait_return 1
-END
-for file in "$work/with.o" ${3:+"$3"}; do
-	readelf -n "$file" >"$work/notes"
-	awk '/^ +Provider:/ { ours = $2 == "switchto" }
+# The probes of PROVIDER in FILE are those of the standard input, each with its number of arguments.
+check_probes() { # PROVIDER FILE
+	readelf -n "$2" >"$work/notes"
+	awk -v provider="$1" '/^ +Provider:/ { ours = $2 == provider }
 	     ours && /^ +Name:/ { name = $2 }
 	     ours && /^ +Arguments:/ { print name, NF - 1 }' "$work/notes" | sort -u >"$work/found"
-	diff "$work/wanted" "$work/found" || fail "wanted these probes in $file (<), found those (>)"
-	! grep "Semaphore: 0x0*[1-9a-f]" "$work/notes" || fail "wanted no semaphore in $file, found the above"
+	diff - "$work/found" || fail "wanted these probes of $1 in $2 (<), found those (>)"
+	! grep "Semaphore: 0x0*[1-9a-f]" "$work/notes" || fail "wanted no semaphore in $2, found the above"
+}
+for file in "$work/with.o" "$3"; do
+	check_probes switchto "$file" <<-END
+		resume 1
+		switch 1
+		wait 0
+		wait_return 1
+	END
 done
+[ -z "${4-}" ] || check_probes switchto_sched "$4" <<-END
+	block_begin 0
+	block_end 0
+	poll 2
+	ready 2
+	retake 2
+	run 2
+	sleep 2
+	task_begin 1
+	task_end 1
+END
 
 # The instructions of a function, without those that do nothing, and without addresses.
 instructions() { # NAME FUNCTION
@@ -58,11 +74,19 @@ instructions() { # NAME FUNCTION
 		sed 's/<[^>]*>//; s/#.*//; /^\t*\(nop\|xchg  *%ax,%ax$\|data16\|cs nop\)/d; /^$/d' >"$work/$1"
 }
 
-for function in switchto_switch switchto_wait switchto_resume; do
-	instructions without $function
-	instructions with $function
-	echo "$function: $(wc -l <"$work/without") instructions, $(wc -l <"$work/with") with probes, without nops"
-	[ $function = switchto_switch ] || continue
-	[ -s "$work/with" ] || fail "wanted the instructions of $function, found none"
-	diff "$work/without" "$work/with" || fail "wanted $function to differ by nops, found the above"
+count() { # FUNCTION [SUFFIX]
+	instructions "without${2-}" "$1"
+	instructions "with${2-}" "$1"
+	echo "$1: $(wc -l <"$work/without${2-}") instructions, $(wc -l <"$work/with${2-}") with probes, without nops"
+	[ -s "$work/with${2-}" ] || fail "wanted the instructions of $1, found none"
+}
+count switchto_wait
+count switchto_resume
+count switchto_switch
+diff "$work/without" "$work/with" || fail "wanted switchto_switch to differ by nops, found the above"
+# The same instructions, but some in another order, and with other registers.
+count switchto_slot_dispatch _sched
+for name in without with; do
+	sed 's/%[a-z0-9]*/%/g; s/\<0x0(/(/' "$work/${name}_sched" | sort >"$work/$name"
 done
+diff "$work/without" "$work/with" || fail "wanted switchto_slot_dispatch to differ by nops, found the above"

@@ -31,6 +31,26 @@
 #include "switchto/sched.h"
 #include "switchto/switchto.h"
 
+/*
+ * Static probes, as in ../probes.h, of a provider of their own: no name can meet one of the core's.
+ * @task and @slot are pointers to the structures below.
+ *
+ *	task_begin(task)	the calling thread begins @task
+ *	task_end(task)		@task has returned
+ *	sleep(task, how)	the caller, @task, sleeps: PARKED, WAITING or WAITING_IO
+ *	ready(task, reason)	@task is ready: enum switchto_reason
+ *	run(slot, task)		the caller has picked @task: it runs on @slot from now on
+ *	poll(slot, ns)		the caller, who owns @slot, sleeps until there is an event, or for
+ *				@ns; NEVER: without a limit
+ *	retake(slot, tid)	the monitor has taken @slot from thread @tid
+ *	block_begin()		the calling task is in a blocking region
+ *	block_end()		it has left that, and has its slot
+ *
+ * A task that is woken early is ready before it sleeps. Arguments are what is in registers anyway.
+ */
+#define PROBE_PROVIDER switchto_sched
+#include "../probes.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -42,6 +62,8 @@
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
+/* For what is on the hot path, and has a probe: GCC takes one for a hundred instructions. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
 
 #define NSEC_PER_SEC 1000000000LL
 #define NEVER INT64_MAX
@@ -60,6 +82,9 @@ enum {
 	WAITING = 4,  /* sleeps in another call */
 	FINISHED = 8, /* has ended; a new task begins so */
 };
+
+/* In the probe sleep: WAITING for a descriptor. */
+enum { WAITING_IO = 6 };
 
 struct switchto_task {
 	struct switchto_entry entry; /* first: the policy's pointer is the task's */
@@ -354,7 +379,7 @@ static inline bool task_cancelled(struct thread *me)
 }
 
 /* 0, ETIMEDOUT, ECANCELED, or ENOMEM: no memory for the deadline. */
-static inline int task_sleep(struct thread *me, nsec_t deadline)
+static ALWAYS_INLINE int task_sleep(struct thread *me, nsec_t deadline, uint32_t how)
 {
 	struct switchto_task *task = me->task;
 
@@ -362,13 +387,14 @@ static inline int task_sleep(struct thread *me, nsec_t deadline)
 		switchto_task_stay(me);
 		return ENOMEM;
 	}
+	probe2(sleep, task, how);
 	switchto_slot_dispatch(me);
 	return task->woken_by;
 }
 
 /* Claims @task if it sleeps, and makes it ready. @inside as for switchto_slot_ready(). */
-static inline bool task_wake(struct slot *inside, struct switchto_task *task, int woken_by,
-			     enum switchto_reason why)
+static ALWAYS_INLINE bool task_wake(struct slot *inside, struct switchto_task *task, int woken_by,
+				    enum switchto_reason why)
 {
 	uint32_t state = atomic_load_explicit(&task->state, memory_order_relaxed);
 
@@ -378,10 +404,12 @@ static inline bool task_wake(struct slot *inside, struct switchto_task *task, in
 	while (!atomic_compare_exchange_weak(&task->state, &state, state & TOKEN));
 	window();
 	task->woken_by = woken_by;
-	if (likely(inside && inside == task->slot))
+	if (likely(inside && inside == task->slot)) {
+		probe2(ready, task, why);
 		slot_enqueue(inside, task, why);
-	else
+	} else {
 		switchto_slot_ready(inside, task, why);
+	}
 	return true;
 }
 

@@ -96,6 +96,7 @@ static nsec_t look_at(struct slot *slot, nsec_t busy)
 	if (atomic_compare_exchange_strong(&slot->owner, &owner,
 					   ((owner | (OWNER_STATES - 1)) + 1) | INSIDE)) {
 		atomic_fetch_add_explicit(&slot->stats.retakes, 1, memory_order_relaxed);
+		probe2(retake, slot, atomic_load_explicit(&slot->tid, memory_order_relaxed));
 		switchto_thread_grant(slot->dispatcher, slot);
 	}
 	return busy;
@@ -174,6 +175,7 @@ int switchto_block_begin(void)
 		return fail(EINVAL);
 	me->in_region = true;
 	change_owner(me, USER, BLOCKING);
+	probe(block_begin);
 	if (atomic_load(&me->sched->monitor) == MONITOR_SLEEPS &&
 	    atomic_compare_exchange_strong(&me->sched->monitor, &asleep, MONITOR_RUNS))
 		switchto_futex_wake(&me->sched->monitor);
@@ -190,5 +192,6 @@ int switchto_block_end(void)
 		return fail(EINVAL);
 	change_owner(me, BLOCKING, USER);
 	me->in_region = false;
+	probe(block_end);
 	return 0;
 }

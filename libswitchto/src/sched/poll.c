@@ -46,7 +46,7 @@ void switchto_poll_end(struct slot *slot)
 		close(slot->epoll);
 }
 
-static inline void happened(struct slot *inside, _Atomic uintptr_t *mark, bool hung_up)
+static ALWAYS_INLINE void happened(struct slot *inside, _Atomic uintptr_t *mark, bool hung_up)
 {
 	uintptr_t before = atomic_load_explicit(mark, memory_order_relaxed), after;
 
@@ -110,6 +110,8 @@ void switchto_poll_events(struct slot *slot, nsec_t deadline)
 		/* It has just tried in vain. */
 		else if (unlikely(slot->sched->flags & SWITCHTO_STEAL) && switchto_can_steal(slot))
 			timeout = STEAL_AGAIN < timeout ? STEAL_AGAIN : timeout;
+		else
+			probe2(poll, slot, timeout);
 		window();
 	}
 	if (timeout == 0 || timeout == NEVER)

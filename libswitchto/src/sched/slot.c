@@ -9,9 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* In dispatch() and in switchto_slot_wait_for(), which begins each request that waits. */
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-
 /* As many tasks run in turn before somebody looks for events, when there are ready ones. */
 enum { PICKS = 128 };
 
@@ -76,6 +73,7 @@ void switchto_slot_ready(struct slot *inside, struct switchto_task *task, enum s
 	struct switchto_sched *sched = slot->sched;
 	uint32_t user;
 
+	probe2(ready, task, why);
 	if (inside == slot) {
 		slot_enqueue(slot, task, why);
 		return;
@@ -142,6 +140,7 @@ static ALWAYS_INLINE void hand_over(struct thread *me, struct slot *slot, struct
 
 void switchto_slot_regain(struct thread *me)
 {
+	probe2(ready, me->task, SWITCHTO_UNBLOCKED);
 	inbox_push(me->slot, me->task, SWITCHTO_UNBLOCKED);
 	switchto_slot_await(me);
 }
@@ -181,8 +180,10 @@ static ALWAYS_INLINE struct switchto_task *next_task(struct slot *slot)
 			switchto_poll_events(slot, 0);
 		}
 		entry = sched->policy->pick(slot->queue);
-		if (entry)
+		if (entry) {
+			probe2(run, slot, entry);
 			return (struct switchto_task *)entry;
+		}
 		if (!atomic_load(&sched->tasks))
 			return NULL;
 		atomic_store_explicit(&slot->picks, PICKS, memory_order_relaxed);
@@ -226,12 +227,13 @@ bool switchto_slot_dispatch(struct thread *me)
 }
 
 /* As task_sleep(), in line. */
-static inline int sleep_until(struct thread *me, nsec_t deadline)
+static inline int sleep_until(struct thread *me, struct switchto_task *task, nsec_t deadline)
 {
 	if (unlikely(deadline != NEVER))
-		return task_sleep(me, deadline);
+		return task_sleep(me, deadline, WAITING_IO);
+	probe2(sleep, task, WAITING_IO);
 	dispatch(me);
-	return me->task->woken_by;
+	return task->woken_by;
 }
 
 int switchto_slot_wait_for(struct thread *me, _Atomic uintptr_t *mark,
@@ -256,7 +258,7 @@ int switchto_slot_wait_for(struct thread *me, _Atomic uintptr_t *mark,
 			break;
 		}
 		window();
-		error = task_cancelled(me) ? ECANCELED : sleep_until(me, until);
+		error = task_cancelled(me) ? ECANCELED : sleep_until(me, task, until);
 		seen = (uintptr_t)task;
 	} while (likely(!error) && unlikely(atomic_load(mark) == seen));
 	window();

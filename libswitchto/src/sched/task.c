@@ -92,7 +92,7 @@ int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels)
 		else if (atomic_load(&waiter->fired))
 			switchto_task_stay(me);
 		else
-			error = task_sleep(me, deadline);
+			error = task_sleep(me, deadline, WAITING);
 		if (error == ECANCELED && !cancels)
 			error = 0;
 	}
@@ -187,6 +187,7 @@ static void end_task(struct thread *me)
 			task->held);
 		abort();
 	}
+	probe1(task_end, task);
 	me->task = NULL;
 	if (me->sched->policy->end)
 		me->sched->policy->end(me->slot->queue, &task->entry);
@@ -206,6 +207,7 @@ static void run_task(struct thread *me)
 	struct switchto_task *task = me->task;
 
 	leave(me);
+	probe1(task_begin, task);
 	task->fn(task->arg);
 	/* A task may end in a blocking region. */
 	while (!enter())
@@ -437,7 +439,7 @@ static int pause_task(uint32_t how, nsec_t deadline)
 			error = 0;
 			break;
 		}
-		error = task_cancelled(me) ? ECANCELED : task_sleep(me, deadline);
+		error = task_cancelled(me) ? ECANCELED : task_sleep(me, deadline, how);
 	} while (!error && how == WAITING);
 	leave(me);
 	return error ? fail(error) : 0;
