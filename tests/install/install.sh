@@ -133,6 +133,19 @@ for program in c_static sched_c_static; do
 		fail "wanted a program that needs no libswitchto.so, found one that does"
 done
 
+# gdb loads the commands of both libraries with libswitchto.so, from where this is installed.
+if command -v gdb >/dev/null; then
+	helper=$(find "$(cd "$prefix" && pwd)/share/gdb" -name 'libswitchto.so.*-gdb.py')
+	real=$(dirname "$(realpath "$lib/libswitchto.so")")
+	mkdir -p "$work/auto$(dirname "$real")"
+	ln -s "$(dirname "$helper")" "$work/auto$real"
+	LD_LIBRARY_PATH=$lib gdb -q -nx -batch -iex "add-auto-load-safe-path $work:$(realpath "$prefix")" \
+		-iex "add-auto-load-scripts-directory $work/auto" -ex "break main" -ex run \
+		-ex "switchto slots" "$work/sched_c" </dev/null >"$work/log" 2>&1 || true
+	grep -Eq "^no slots|debug information of libswitchto-sched|ptrace: Operation" "$work/log" ||
+		fail "wanted gdb to load $helper, found: $(cat "$work/log")"
+fi
+
 build_consumers() {
 	cmake -S "$here/consumers" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" &&
 		cmake --build "$work/cmake"
