@@ -13,7 +13,8 @@
  */
 [[noreturn]] inline void die(const char *what, int error = errno)
 {
-	fprintf(stderr, "switchto-bench: %s failed: %s\n", what, strerror(error));
+	fprintf(stderr, "%s: %s failed: %s\n", program_invocation_short_name, what,
+		strerror(error));
 	_exit(1);
 }
 

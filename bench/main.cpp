@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -12,47 +11,12 @@
 
 #include "context.h"
 #include "latency.h"
+#include "options.h"
 #include "parked.h"
 #include "plan.h"
 
-/* The status by which test drivers know "this kernel can't". */
-static const int exit_skip = 77;
-
 /* TIDs are below this: PID_MAX_LIMIT, include/linux/threads.h. */
 static const long most_threads = 1 << 22;
-
-/*
- * Takes @option, as "--switches=", with a number of @what out of @args. false
- * if one is not a number from @least to @most.
- */
-static bool take_numbers(std::vector<char *> &args, const char *option, const char *what,
-			 long least, long most, std::vector<long> &numbers)
-{
-	const size_t length = strlen(option);
-
-	for (auto arg = args.begin(); arg != args.end();) {
-		char *end;
-		long number;
-
-		if (strncmp(*arg, option, length)) {
-			++arg;
-			continue;
-		}
-
-		errno = 0;
-		number = strtol(*arg + length, &end, 10);
-		if (end == *arg + length || *end || errno || number < least || number > most) {
-			fprintf(stderr,
-				"switchto-bench: %s wants a number of %s, %ld to %ld, not '%s'\n",
-				std::string(option, length - 1).c_str(), what, least, most,
-				*arg + length);
-			return false;
-		}
-		numbers.push_back(number);
-		arg = args.erase(arg);
-	}
-	return true;
-}
 
 /* Takes @option, which has no value, out of @args. */
 static bool take_flag(std::vector<char *> &args, const char *option)
@@ -102,25 +66,6 @@ static bool take_plan(std::vector<char *> &args, Plan &plan)
 		return false;
 	}
 	return true;
-}
-
-/* The library chooses its backend before any row: an error is not a result. */
-static const char *choose_backend(int &status)
-{
-	const char *backend = switchto_backend();
-
-	if (backend)
-		return backend;
-
-	const char *asked = getenv("SWITCHTO_BACKEND");
-
-	status = errno == ENOSYS ? exit_skip : 1;
-	fprintf(stderr, "switchto-bench: no backend (SWITCHTO_BACKEND is %s): %s%s\n",
-		asked ? asked : "not set", strerror(errno),
-		errno == ENOSYS	 ? "; swap needs the patched kernel" :
-		errno == ENOTSUP ? "; it may be swap or wake-wait" :
-				   "");
-	return nullptr;
 }
 
 static void help()

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef BENCH_OPTIONS_H
+#define BENCH_OPTIONS_H
+
+#include <vector>
+
+/*
+ * Takes @option, as "--switches=", with a number of @what out of @args. false
+ * if one is not a number from @least to @most.
+ */
+bool take_numbers(std::vector<char *> &args, const char *option, const char *what, long least,
+		  long most, std::vector<long> &numbers);
+
+/*
+ * The library chooses its backend before any row: an error is not a result. nullptr: there is
+ * none, and main() returns @status.
+ */
+const char *choose_backend(int &status);
+
+#endif
