@@ -5,6 +5,7 @@
 import argparse
 import sys
 
+import calls
 import results
 from results import FREE, ONE_CPU, ONE_THREAD
 
@@ -81,6 +82,20 @@ class Gates:
             if not name.endswith("hogs:0"):
                 self.say(abs(accounted - 100) <= ACCOUNTED_POINTS, f"CPU time adds up, {name}",
                          f"{accounted:.2f} %, wanted 100 within {ACCOUNTED_POINTS}")
+
+    def no_calls(self, columns, key):
+        """The row watches for system calls, and counts them."""
+        name = f"{title(key)} makes no system call"
+        cells = [cell for cell in (column.cell(key) for column in columns) if cell]
+        if not cells:
+            self.say(False, name, "no figure, wanted a result of the patched kernel in insn")
+        for cell in cells:
+            if cell.value is None:
+                self.say(False, name, f"no figure, {cell.reason}")
+            else:
+                self.say(cell.counter("calls") == 0, name,
+                         "no counter of them" if cell.counter("calls") is None else
+                         f"{cell.value:.1f} insn")
 
     def parked(self, growth, key):
         """Beside the largest number of parked threads that was tried."""
@@ -205,12 +220,30 @@ def check(columns, growths):
     return gates.failed
 
 
+def check_sched(columns):
+    gates = Gates(columns)
+    patched = gates.select("insn", "patched")
+    for name, (times, more) in calls.BOUNDS.items():
+        bound = f"{times} x BM_SwitchTo + {more}"
+        gates.gate(f"BM_Task{name}", patched, "the patched kernel in insn",
+                   lambda value, switch, times=times, more=more, bound=bound:
+                   at_most(value, times * switch + more, bound),
+                   (f"BM_Task{name}", "swap", ONE_CPU), calls.SWITCH)
+    gates.no_calls(patched, (f"BM_Task{calls.NO_CALL}", "swap", ONE_CPU))
+    return gates.failed
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sched", action="store_true",
+                        help="the bounds of the scheduling layer: results of sched-bench on the "
+                             "patched kernel in insn, and of BM_SwitchTo")
     parser.add_argument("files", nargs="+", metavar="FILE.json",
                         help="results of switchto-bench: both kernels, in insn and in ns")
+    args = parser.parse_args()
     try:
-        failed = check(*results.load(parser.parse_args().files))
+        columns, growths = results.load(args.files)
+        failed = check_sched(columns) if args.sched else check(columns, growths)
     except results.BadInput as error:
         sys.exit(f"check-gates.py: {error}")
     sys.exit(1 if failed else 0)

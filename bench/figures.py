@@ -5,12 +5,14 @@ import datetime
 import textwrap
 
 import adopters
+import calls
 import report
 import servers.table
 from results import FREE, ONE_CPU, ONE_THREAD, TITLES
 
 TABLES = ("summary", "rows", "published", "shares", "parked", "ring", "groups", "memory", "context",
-          "adopters", "adopters_all", "adopters_checks", "servers", "servers_state")
+          "adopters", "adopters_all", "adopters_checks", "servers", "servers_state", "calls",
+          "calls_state")
 MEMORY = {
     "kernel_stack": "kernel stack",
     "slab": "slab: task_struct, pid, what a swap keeps, the mapping of the stack",
@@ -170,6 +172,12 @@ class Tables:
 
     def servers_state(self):
         return [f"Run: {self.echo['state']}."]
+
+    def calls(self):
+        return calls.lines(self.echo)
+
+    def calls_state(self):
+        return [f"Run: {self.echo['calls_state']}."]
 
     def memory(self):
         rows = [[text, f"{self.many[name]:,}"] for name, text in MEMORY.items() if self.many[name]]

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 FREE, ONE_CPU, ONE_THREAD = "free", "one_cpu", "1 thread"
 
-# Rows of the library say which backend they are of; the others have none.
-LIBRARY_ROWS = ("BM_SwitchTo", "BM_SwitchResume")
+# Rows that begin so are of the library, and say which backend they are of; the others have none.
+LIBRARY_ROWS = ("BM_SwitchTo", "BM_SwitchResume", "BM_Task")
 
 # Not a time but a part of the CPU; by "pair/hogs:1" and the like, not by placement.
 SHARE_ROW = "BM_Share"
@@ -28,7 +28,7 @@ RING_ROW = "BM_Ring"
 VARIANTS = ("depth:", "groups:", "nice:")
 
 # Counters of the rows that the report or the gates use.
-COUNTERS = ("handoff_per_iter", "expected", "accounted", "switches", "handoff_per_switch")
+COUNTERS = ("handoff_per_iter", "expected", "accounted", "switches", "handoff_per_switch", "calls")
 
 # The rows in the order of the tables, and what they are called in the docs.
 TITLES = {
@@ -269,7 +269,7 @@ def _row_key(name, backend):
     placement = parts[1] if len(parts) > 1 and parts[1] in (FREE, ONE_CPU) else ONE_THREAD
     if placement == ONE_CPU and len(parts) > 2 and parts[2].startswith(VARIANTS):
         placement += ", " + parts[2].replace(":", " ")
-    return parts[0], backend if parts[0] in LIBRARY_ROWS else "", placement
+    return parts[0], backend if parts[0].startswith(LIBRARY_ROWS) else "", placement
 
 
 def _rows(results, backend):

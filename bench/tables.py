@@ -21,6 +21,7 @@ import re
 import shutil
 import sys
 
+import calls
 import charts
 import results
 import servers.table
@@ -194,6 +195,8 @@ def run(args):
         if not echo["rows"]:
             raise results.BadInput(f"{args.servers}: wanted the results of vm/bench --servers, "
                                    "found none")
+        if args.servers:
+            echo |= calls.read(args.servers)
         tables = Tables(data or json.loads(read(RESULTS)), programs, echo)
     except (LookupError, TypeError, ValueError) as error:
         raise results.BadInput(f"{RESULTS}, {ADOPTERS} and {SERVERS}: wanted what --from, "
