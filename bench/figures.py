@@ -11,7 +11,8 @@ import servers.table
 from results import FREE, ONE_CPU, ONE_THREAD, TITLES
 
 TABLES = ("summary", "rows", "published", "shares", "parked", "ring", "groups", "memory", "context",
-          "adopters", "adopters_all", "adopters_checks", "servers", "servers_state", "calls",
+          "adopters", "adopters_all", "adopters_checks", "servers", "servers_plain",
+          "servers_block", "servers_one_cpu", "servers_delay", "servers_state", "calls",
           "calls_state")
 MEMORY = {
     "kernel_stack": "kernel stack",
@@ -168,10 +169,23 @@ class Tables:
         return adopters.checks(self.programs.values())
 
     def servers(self):
-        return servers.table.lines(self.echo)
+        return servers.table.insn_table(self.echo)
+
+    def servers_plain(self):
+        return servers.table.time_table(self.echo, "plain")
+
+    def servers_block(self):
+        return servers.table.time_table(self.echo, "block")
+
+    def servers_one_cpu(self):
+        return servers.table.time_table(self.echo, "one CPU")
+
+    def servers_delay(self):
+        return servers.table.time_table(self.echo, "delay")
 
     def servers_state(self):
-        return [f"Run: {self.echo['state']}."]
+        return [line for text in servers.table.state(self.echo)
+                for line in [*textwrap.wrap(text, 95), ""]][:-1]
 
     def calls(self):
         return calls.lines(self.echo)

@@ -192,7 +192,7 @@ def run(args):
     try:
         programs = collect_adopters(args.adopters) if args.adopters else json.loads(read(ADOPTERS))
         echo = servers.table.read(args.servers) if args.servers else json.loads(read(SERVERS))
-        if not echo["rows"]:
+        if not echo["insn"]:
             raise results.BadInput(f"{args.servers}: wanted the results of vm/bench --servers, "
                                    "found none")
         if args.servers:

@@ -1,54 +1,152 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The table of a results folder of vm/bench --servers."""
+"""The tables of a results folder of vm/bench --servers, and the bounds that the project keeps."""
 
 import argparse
 import glob
 import json
 import os
+import statistics
 import sys
 
-# As results name them: the kernel, the kind of server, the library's backend.
-EPOLL, THREADS = ("patched", "epoll", ""), ("patched", "threads", "")
-SWAP, WAKE_WAIT = ("patched", "tasks", "swap"), ("stock", "tasks", "wake-wait")
-STOCK_THREADS = ("stock", "threads", "")
-HEAD = ("connections", "epoll loop", "thread per connection", "**tasks**", ": epoll", ": threads",
-        "tasks, stock kernel", ": threads")
+CONNECTIONS = (1, 64, 1000, 10000)
+# In the order of the tables. As results name them: the server, of tasks the backend and engine.
+TITLES = {
+    "epoll": "epoll loop",
+    "io_uring": "io_uring loop",
+    "asio": "Boost.Asio",
+    "fiber": "Boost.Fiber",
+    "go": "Go",
+    "threads": "thread per connection",
+    "tasks swap epoll": "**tasks**",
+    "tasks swap io_uring": "**tasks**, io_uring",
+    "tasks wake-wait epoll": "tasks, wake-wait",
+    "tasks wake-wait io_uring": "tasks, wake-wait, io_uring",
+    "tasks swap epoll announced": "**tasks**, announced",
+    "tasks swap io_uring announced": "**tasks**, io_uring, announced",
+    "tasks wake-wait epoll announced": "tasks, wake-wait, announced",
+}
+# By the options of load: whether requests block the server, where it runs, and open loop or closed.
+LOADS = {(False, False, False): "plain", (True, False, False): "block",
+         (True, True, False): "one CPU", (True, False, True): "delay"}
+FIGURES = ("requests_per_s", "p50", "p99", "p99.9")
+
+REQUESTS_PER_S = 2.5    # announced tasks, of an epoll loop's, if requests block
+P50 = 0.5               # the same
+DELAY_NS = 2e6          # of requests that do not block, p99, beside others that do
 
 
 def read(folder):
-    """-> {"state": ..., "rows": [{"connections": n, "patched epoll": instructions, ...}]}"""
-    rows, state = {}, ""
+    """-> {"state": ..., "time_state": ..., "left_out": [reason], "insn": rows, "times": rows}"""
+    insn, times, left_out = {}, {}, {}
     for path in sorted(glob.glob(os.path.join(folder, "servers-*.json"))):
-        kernel = os.path.basename(path)[len("servers-"):-len(".json")]
+        name = os.path.basename(path)[len("servers-"):-len(".json")]
         with open(path, encoding="utf-8") as file:
             for run in map(json.loads, file):
-                row = rows.setdefault(run["connections"], {"connections": run["connections"]})
-                row[" ".join(filter(None, (kernel, run["kind"], run["backend"])))] = run["server_ns"]
-    path = os.path.join(folder, "state.txt")
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            state = file.read().strip()
-    return {"state": state, "rows": [rows[n] for n in sorted(rows)]}
+                if "left_out" in run:
+                    left_out[run["left_out"]] = True
+                elif name == "time":
+                    add_time(times, run)
+                else:
+                    kernel = name[len("insn-"):]
+                    row = insn.setdefault((kernel, run["server"]),
+                                          {"kernel": kernel, "server": run["server"]})
+                    row[str(run["connections"])] = run["server_ns"]
+    rows = [{"load": load, "server": server} |
+            {figure: statistics.median(values) for figure, values in found.items()}
+            for (load, server), found in times.items()]
+    return {"state": line(folder, "state.txt"), "time_state": line(folder, "time-state.txt"),
+            "left_out": list(left_out), "insn": list(insn.values()), "times": rows}
 
 
-def lines(data):
-    """Markdown."""
-    made = ["| " + " | ".join(HEAD) + " |", "|" + "---:|" * len(HEAD)]
-    for row in data["rows"]:
-        def of(key, row=row):
-            return row.get(" ".join(filter(None, key)))
+def add_time(times, run):
+    load = LOADS[run["block_us"] > 0, run["apart"], run["rate"] > 0]
+    found = times.setdefault((load, run["server"]), {figure: [] for figure in FIGURES})
+    latency = run["prompt" if load == "delay" else "latency"]
+    for figure in FIGURES:
+        found[figure].append(run[figure] if figure in run else latency[figure])
 
-        def number(key):
-            return "" if of(key) is None else f"{of(key):,.0f}"
 
-        def ratio(key, base):
-            return "" if None in (of(key), of(base)) else f"{of(key) / of(base):.2f}"
+def line(folder, name):
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8") as file:
+        return file.read().strip()
 
-        made.append("| " + " | ".join((
-            f"{row['connections']:,}", number(EPOLL), number(THREADS), f"**{number(SWAP)}**",
-            ratio(SWAP, EPOLL), ratio(SWAP, THREADS), number(WAKE_WAIT),
-            ratio(WAKE_WAIT, STOCK_THREADS))) + " |")
+
+# ---------------------------------------------------------------- tables, in Markdown
+
+def table(head, rows):
+    return ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1),
+            *("| " + " | ".join(row) + " |" for row in rows)]
+
+
+def insn_table(data):
+    rows = {(row["kernel"], row["server"]): row for row in data["insn"]}
+    made = []
+    for kernel in ("patched", "stock"):
+        base = rows.get((kernel, "epoll"), {})
+        for server, title in TITLES.items():
+            row = rows.get((kernel, server))
+            if row:
+                made.append([title + (", stock kernel" if kernel == "stock" else "")] +
+                            [insn_cell(row, base, str(n)) for n in CONNECTIONS])
+    return table(["connections", *(f"{n:,}" for n in CONNECTIONS)], made)
+
+
+def insn_cell(row, base, number):
+    if number not in row:
+        return ""
+    ratio = f" ({row[number] / base[number]:.2f})" if number in base and row is not base else ""
+    return f"{row[number]:,.0f}{ratio}"
+
+
+def time_table(data, load):
+    rows = {row["server"]: row for row in data["times"] if row["load"] == load}
+    if not rows:
+        return ["No run yet."]
+    return table(["server", "requests/s", "p50, us", "p99, us", "p99.9, us"],
+                 [[title, f"{rows[server]['requests_per_s']:,.0f}",
+                   *(f"{rows[server][figure] / 1000:,.0f}" for figure in FIGURES[1:])]
+                  for server, title in TITLES.items() if server in rows])
+
+
+def state(data):
+    made = [f"Instructions: {data['state']}."]
+    if data["time_state"]:
+        made.append(f"Times: {data['time_state']}.")
+    return made + [f"Left out: {reason}." for reason in data["left_out"]]
+
+
+# ---------------------------------------------------------------- bounds
+
+def gates(data):
+    """-> [(passed, text)]"""
+    rows = {(row["load"], row["server"]): row for row in data["times"]}
+    made = []
+    for engine in ("epoll", "io_uring"):
+        tasks = f"tasks swap {engine}"
+        if engine == "io_uring" and ("plain", tasks) not in rows:
+            continue    # it was left out
+        wanted = [("one CPU", f"{tasks} announced"), ("one CPU", "epoll"), ("delay", tasks)]
+        missing = [key for key in wanted if key not in rows]
+        if missing:
+            made.append((False, f"{tasks}: wanted a result of {missing[0][1]} with the load "
+                                f"'{missing[0][0]}', found none"))
+            continue
+        blocks, loop, delay = (rows[key] for key in wanted)
+        rate = blocks["requests_per_s"] / loop["requests_per_s"]
+        half = blocks["p50"] / loop["p50"]
+        made += [
+            (rate >= REQUESTS_PER_S, f"{tasks}, requests block, one CPU: {rate:.2f} x the epoll "
+                                     f"loop's requests/s, wanted at least {REQUESTS_PER_S}"),
+            (half <= P50, f"{tasks}, requests block, one CPU: {half:.2f} x the epoll loop's p50, "
+                          f"wanted at most {P50}"),
+            (delay["p99"] <= DELAY_NS, f"{tasks}, p99 beside requests that block unannounced: "
+                                       f"{delay['p99'] / 1000:,.0f} us, wanted at most "
+                                       f"{DELAY_NS / 1000:,.0f}"),
+        ]
     return made
 
 
@@ -56,9 +154,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
     data = read(parser.parse_args().folder)
-    if not data["rows"]:
+    if not data["insn"] and not data["times"]:
         sys.exit("table.py: wanted a folder with servers-*.json, found none in it")
-    print("\n".join(lines(data)))
+    print("Instructions per request:", "", *insn_table(data), "", sep="\n")
+    for load, title in (("plain", "Times, 64 connections"),
+                        ("block", "Every 16th request blocks the server for 1 ms"),
+                        ("one CPU", "The same, the server on one CPU"),
+                        ("delay", "200 requests a second, every 16th blocks for 20 ms: the others")):
+        print(f"{title}:", "", *time_table(data, load), "", sep="\n")
+    print(*state(data), "", sep="\n")
+    found = gates(data)
+    for passed, text in found:
+        print(f"{'PASS' if passed else 'FAIL'}  {text}")
+    failed = [text for passed, text in found if not passed]
+    sys.exit(f"table.py: {'; '.join(failed)}" if failed else 0)
 
 
 if __name__ == "__main__":

@@ -174,4 +174,23 @@ expect 1 'none: wanted the results of vm/bench --servers, found none$' bench/tab
 expect 1 'wanted a folder with servers-\*.json, found none in it$' bench/servers/table.py "$scratch"
 expect 1 'wanted a folder with calls-\*.json, found none in it$' bench/calls.py "$scratch"
 
+# Servers: the bounds of tasks when requests block, the epoll loop makes 1000/s at 6 ms.
+# RATE-OF-TASKS P50 P99-OF-OTHERS: a results folder, and what the tables say of it.
+# shellcheck disable=SC2317 # called by expect
+servers() {
+	line() { # SERVER RATE APART REQUESTS/S P50 P99
+		printf '{"server": "%s", "rate": %s, "apart": %s, "block_us": 1000, "requests_per_s": %s' "${@:1:4}"
+		printf ', "%s": {"p50": %s, "p99": %s, "p99.9": 0}' latency "${@:5}" prompt "${@:5}"
+		echo '}'
+	}
+	line epoll 0 true 1000 6000000 0 > "$scratch/servers-time.json"
+	line 'tasks swap epoll announced' 0 true "$1" "$2" 0 >> "$scratch/servers-time.json"
+	line 'tasks swap epoll' 200 false 200 0 "$3" >> "$scratch/servers-time.json"
+	bench/servers/table.py "$scratch"
+}
+expect 0 '' servers 2500 3000000 2000000
+expect 1 ": 2.40 x the epoll loop's requests/s, wanted at least 2.5$" servers 2400 3000000 2000000
+expect 1 ": 0.52 x the epoll loop's p50, wanted at most 0.5$" servers 2500 3100000 2000000
+expect 1 'block unannounced: 2,100 us, wanted at most 2,000$' servers 2500 3000000 2100000
+
 exit $failed

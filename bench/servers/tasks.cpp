@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+//
+// A task of the scheduling layer for each connection, on one slot.
+//
+// usage: tasks [announced]	(a request that blocks does so in a blocking region)
+//
+// The name has the backend and the engine that are in use: SWITCHTO_BACKEND and SWITCHTO_ENGINE
+// choose them.
+#include "server.h"
+
+#include <switchto/sched.h>
+#include <switchto/switchto.h>
+
+namespace {
+
+switchto_sched *sched;
+bool announced;
+
+void *as_argument(int fd)
+{
+	return reinterpret_cast<void *>(static_cast<std::intptr_t>(fd));
+}
+
+int as_fd(void *argument)
+{
+	return static_cast<int>(reinterpret_cast<std::intptr_t>(argument));
+}
+
+void block_announced(std::uint32_t us)
+{
+	if (switchto_block_begin())
+		die("switchto_block_begin");
+	block(us);
+	if (switchto_block_end())
+		die("switchto_block_end");
+}
+
+void serve(void *arg)
+{
+	const int fd = as_fd(arg);
+	char buffer[buffer_size];
+	ssize_t n;
+
+	while ((n = switchto_recv(fd, buffer, sizeof(buffer), 0, nullptr)) > 0) {
+		const std::uint32_t us = block_of(buffer);
+
+		if (us)
+			announced ? block_announced(us) : block(us);
+		if (switchto_send(fd, buffer, static_cast<std::size_t>(n), MSG_NOSIGNAL, nullptr) !=
+		    n)
+			break;
+	}
+	switchto_close(fd);
+}
+
+void accept_all(void *)
+{
+	int fd;
+
+	be_ready("tasks " + std::string(switchto_backend()) + " " + switchto_sched_engine(sched) +
+		 (announced ? " announced" : ""));
+	while ((fd = switchto_accept(listener, nullptr, nullptr, 0, nullptr)) >= 0)
+		if (switchto_spawn(nullptr, serve, as_argument(fd), nullptr, nullptr))
+			die("switchto_spawn");
+	die("switchto_accept");
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	const char *wanted = std::getenv("SWITCHTO_ENGINE");
+	switchto_sched_options options = {};
+
+	announced = argc == 2 && std::strcmp(argv[1], "announced") == 0;
+	options.size = sizeof(options);
+	options.slots = 1;
+	options.stack_size = stack_size;
+	if (switchto_sched_create(&sched, &options)) {
+		if (wanted)
+			leave_out("tasks with SWITCHTO_ENGINE=" + std::string(wanted) +
+				  ", as switchto_sched_create() says " + std::strerror(errno));
+		die("switchto_sched_create");
+	}
+	if (switchto_spawn(sched, accept_all, nullptr, nullptr, nullptr) ||
+	    switchto_sched_run(sched))
+		die("switchto-sched");
+}
