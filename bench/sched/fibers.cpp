@@ -13,7 +13,11 @@ namespace {
 namespace fibers = boost::fibers;
 
 struct Fibers {
-	template <class F> static void run(F &f) { f(); }
+	template <class F>
+	static void run(F &f)
+	{
+		f();
+	}
 
 	/* Stacks are used again, as the threads of tasks are. */
 	static fibers::pooled_fixedsize_stack &stacks()
@@ -23,7 +27,8 @@ struct Fibers {
 		return pool;
 	}
 
-	template <class F> class Task {
+	template <class F>
+	class Task {
 	public:
 		explicit Task(F &f)
 			: fiber_(std::allocator_arg, stacks(), [&f] { f(); })
@@ -46,7 +51,8 @@ struct Fibers {
 		explicit Channel(std::size_t capacity)
 		{
 			if (capacity)
-				buffered_ = std::make_unique<fibers::buffered_channel<long>>(capacity);
+				buffered_ =
+					std::make_unique<fibers::buffered_channel<long>>(capacity);
 			else
 				unbuffered_ = std::make_unique<fibers::unbuffered_channel<long>>();
 		}
@@ -82,8 +88,7 @@ void add_fiber_rows(const Plan &plan)
 void add_fiber_rows(const Plan &plan)
 {
 	for (const char *row : { "Yield", "Mutex", "HandOver", "Spawn", "Channel0", "Channel64" })
-		plan.add(std::string("BM_Fiber") + row + "/one_cpu", [](benchmark::State &state) {
-			skip(state, "built without Boost.Fiber");
-		});
+		plan.add(std::string("BM_Fiber") + row + "/one_cpu",
+			 [](benchmark::State &state) { skip(state, "built without Boost.Fiber"); });
 }
 #endif

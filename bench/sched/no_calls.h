@@ -37,8 +37,14 @@ public:
 		sigaction(SIGSYS, &before_, nullptr);
 	}
 
-	void forbid() { selector_ = SYSCALL_DISPATCH_FILTER_BLOCK; }
-	void allow() { selector_ = SYSCALL_DISPATCH_FILTER_ALLOW; }
+	void forbid()
+	{
+		selector_ = SYSCALL_DISPATCH_FILTER_BLOCK;
+	}
+	void allow()
+	{
+		selector_ = SYSCALL_DISPATCH_FILTER_ALLOW;
+	}
 
 private:
 	static inline volatile char selector_ = SYSCALL_DISPATCH_FILTER_ALLOW;

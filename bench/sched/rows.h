@@ -60,10 +60,12 @@ static inline void check_count(benchmark::State &state, const char *what, long f
 		invalid(state, "%ld %s, wanted %ld", found, what, wanted);
 }
 
-template <class Runtime, class F> using TaskOf = typename Runtime::template Task<F>;
+template <class Runtime, class F>
+using TaskOf = typename Runtime::template Task<F>;
 
 /* Two yield to each other. An iteration is one switch. */
-template <class Runtime> void yield_row(benchmark::State &state)
+template <class Runtime>
+void yield_row(benchmark::State &state)
 {
 	long answers = 0;
 	bool stop = false;
@@ -91,7 +93,8 @@ template <class Runtime> void yield_row(benchmark::State &state)
 }
 
 /* An iteration is lock and unlock, and nobody else wants the mutex. */
-template <class Runtime> void mutex_row(benchmark::State &state)
+template <class Runtime>
+void mutex_row(benchmark::State &state)
 {
 	auto main = [&] {
 		typename Runtime::Mutex mutex;
@@ -119,7 +122,8 @@ template <class Runtime> void mutex_row(benchmark::State &state)
  * unlock, a task that has unlocked it could lock it again at once. There give_way() lets the other
  * one run: after lock, to find the mutex taken and wait, and after unlock, to take it.
  */
-template <class Runtime> void hand_over_row(benchmark::State &state)
+template <class Runtime>
+void hand_over_row(benchmark::State &state)
 {
 	typename Runtime::Mutex mutex;
 	const void *owner = nullptr;
@@ -157,10 +161,13 @@ template <class Runtime> void hand_over_row(benchmark::State &state)
 }
 
 /* An iteration is spawn, run and join of a task that does nothing. */
-template <class Runtime> void spawn_row(benchmark::State &state)
+template <class Runtime>
+void spawn_row(benchmark::State &state)
 {
 	long runs = 0;
-	auto nothing = [&] { runs++; };
+	auto nothing = [&] {
+		runs++;
+	};
 	auto main = [&] {
 		long turns = measure(state, 1, Switches::REPORTED, HandOffs::SHOWN, [&] {
 			TaskOf<Runtime, decltype(nothing)> task(nothing);
@@ -176,7 +183,8 @@ template <class Runtime> void spawn_row(benchmark::State &state)
 }
 
 /* An iteration is an item from one to the other: a send, a receive, and what switches that takes. */
-template <class Runtime> void channel_row(benchmark::State &state, std::size_t capacity)
+template <class Runtime>
+void channel_row(benchmark::State &state, std::size_t capacity)
 {
 	typename Runtime::Channel channel(capacity);
 	const long end = -1;
@@ -201,7 +209,8 @@ template <class Runtime> void channel_row(benchmark::State &state, std::size_t c
 	Runtime::run(main);
 }
 
-template <class Runtime> void add_rows(const std::string &prefix, const Plan &plan, long factor)
+template <class Runtime>
+void add_rows(const std::string &prefix, const Plan &plan, long factor)
 {
 	/* A timer tick falls into some runs and not into others: many iterations of what is short. */
 	const long calls_per_switch = 10;
@@ -211,9 +220,10 @@ template <class Runtime> void add_rows(const std::string &prefix, const Plan &pl
 	plan.add(prefix + "HandOver/one_cpu", hand_over_row<Runtime>, factor);
 	plan.add(prefix + "Spawn/one_cpu", spawn_row<Runtime>, factor);
 	for (std::size_t capacity : { 0, 64 })
-		plan.add(prefix + "Channel" + std::to_string(capacity) + "/one_cpu",
-			 [=](benchmark::State &state) { channel_row<Runtime>(state, capacity); },
-			 factor);
+		plan.add(
+			prefix + "Channel" + std::to_string(capacity) + "/one_cpu",
+			[=](benchmark::State &state) { channel_row<Runtime>(state, capacity); },
+			factor);
 }
 
 /* One function per runtime, which main() calls. */

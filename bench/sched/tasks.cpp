@@ -12,9 +12,14 @@
 namespace {
 
 struct Tasks {
-	template <class F> static void call(void *f) { (*static_cast<F *>(f))(); }
+	template <class F>
+	static void call(void *f)
+	{
+		(*static_cast<F *>(f))();
+	}
 
-	template <class F> static void run(F &f)
+	template <class F>
+	static void run(F &f)
 	{
 		switchto_sched_options options = {};
 		switchto_sched *sched;
@@ -27,7 +32,8 @@ struct Tasks {
 			die("switchto-sched");
 	}
 
-	template <class F> class Task {
+	template <class F>
+	class Task {
 	public:
 		explicit Task(F &f)
 		{

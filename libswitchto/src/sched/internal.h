@@ -130,7 +130,10 @@ struct thread {
 	atomic_bool exits;
 };
 
-/* slot->owner: the state, and the epoch in the other bits. 0 before the first owner. */
+/*
+ * slot->owner: the state, and the epoch in the other bits, as a sum: compilers don't know that an OR
+ * is one. 0 before the first owner.
+ */
 enum { VISITED, USER, INSIDE, BLOCKING, OWNER_STATES };
 
 struct timers {
@@ -266,14 +269,23 @@ void switchto_slot_regain(struct thread *me);
 /* enter_task() of one whose owner word is not what it was. */
 bool switchto_slot_enter_late(struct thread *me, uint32_t owner);
 
+/* False: @me does not own its slot, or is inside already. */
+static inline bool try_enter(struct thread *me)
+{
+	uint32_t owner = me->epoch + USER;
+
+	return atomic_compare_exchange_strong_explicit(&me->slot->owner, &owner, me->epoch + INSIDE,
+						       memory_order_acquire, memory_order_relaxed);
+}
+
 /* @me has a task. False: it is inside already, or in a blocking region. */
 static inline bool enter_task(struct thread *me)
 {
-	uint32_t owner = me->epoch | USER;
+	uint32_t owner = me->epoch + USER;
 
 	window();
 	if (unlikely(!atomic_compare_exchange_strong_explicit(&me->slot->owner, &owner,
-							      me->epoch | INSIDE,
+							      me->epoch + INSIDE,
 							      memory_order_acquire,
 							      memory_order_relaxed)))
 		return switchto_slot_enter_late(me, owner);
@@ -300,7 +312,7 @@ static inline struct thread *enter(void)
 
 static inline void leave(struct thread *me)
 {
-	atomic_store_explicit(&me->slot->owner, me->epoch | USER, memory_order_release);
+	atomic_store_explicit(&me->slot->owner, me->epoch + USER, memory_order_release);
 }
 
 /*
@@ -319,13 +331,21 @@ int switchto_slot_wait_for(struct thread *me, _Atomic uintptr_t *mark,
 /* @me has no slot: waits until it is given one. False if it is to end. */
 bool switchto_slot_await(struct thread *me);
 
-/* @task has been claimed: into the queue of @slot, inside of it. */
+/* @task, which has no deadline, into the queue of @slot, inside of it. */
+static inline void enqueue_task(struct slot *slot, struct switchto_task *task,
+				enum switchto_reason why)
+{
+	probe2(ready, task, why);
+	slot->sched->policy->enqueue(slot->queue, &task->entry, why);
+}
+
+/* The same of one that has been claimed, and may have a deadline. */
 static inline void slot_enqueue(struct slot *slot, struct switchto_task *task,
 				enum switchto_reason why)
 {
 	if (unlikely(task->timer))
 		switchto_timer_remove(&slot->timers, task);
-	slot->sched->policy->enqueue(slot->queue, &task->entry, why);
+	enqueue_task(slot, task, why);
 }
 
 /*
@@ -431,6 +451,8 @@ struct waiter {
 };
 
 void switchto_waiter_begin(struct waiter *waiter);
+/* Until it fires, of a task, outside. The path of a lock. */
+void switchto_slot_wait_fired(struct thread *me, struct waiter *waiter);
 /* 0 if it fired; ETIMEDOUT, ENOMEM; ECANCELED, if the task is cancelled and @cancels. */
 int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels);
 /* When it has fired, it may be gone. */

@@ -29,6 +29,12 @@
  */
 enum { SOON = 20 * USEC, BUSY = 800 * USEC, BUSY_NO_SPARE_CPU = 4000 * USEC, IDLE = 10000 * USEC };
 
+/*
+ * After so many looks without a task, none runs. Tasks that run for a short time now and then are
+ * seldom seen, and a block among them should not last until the end of a long sleep.
+ */
+enum { PATIENCE = 125 };
+
 /* S and D of proc(5): its thread sleeps. */
 static bool sleeps(pid_t tid)
 {
@@ -105,7 +111,9 @@ static nsec_t look_at(struct slot *slot, nsec_t busy)
 static void *monitor(void *arg)
 {
 	struct switchto_sched *sched = arg;
-	const nsec_t busy = switchto_cpus() > sched->slots ? BUSY : BUSY_NO_SPARE_CPU;
+	const bool spare = switchto_cpus() > sched->slots;
+	const nsec_t busy = spare ? BUSY : BUSY_NO_SPARE_CPU;
+	unsigned int idle = 0; /* looks without a task */
 
 	/* The default would make 20 us 70. */
 	prctl(PR_SET_TIMERSLACK, 1);
@@ -119,6 +127,9 @@ static void *monitor(void *arg)
 			if (next < pause)
 				pause = next;
 		}
+		idle = pause == IDLE ? idle + 1 : 0;
+		if (idle && idle < PATIENCE && spare)
+			pause = busy;
 		/* A region that begins now ends a long sleep, see switchto_block_begin(). */
 		if (pause > SOON)
 			atomic_compare_exchange_strong(&sched->monitor, &(uint32_t){ MONITOR_RUNS },
@@ -153,13 +164,13 @@ static void change_owner(struct thread *me, uint32_t from, uint32_t to)
 
 	window();
 	do {
-		owner = me->epoch | from;
-		if (atomic_compare_exchange_strong(&me->slot->owner, &owner, me->epoch | to))
+		owner = me->epoch + from;
+		if (atomic_compare_exchange_strong(&me->slot->owner, &owner, me->epoch + to))
 			return;
-	} while (owner == (me->epoch | VISITED) && !sched_yield());
+	} while (owner == (me->epoch + VISITED) && !sched_yield());
 	/* The monitor took the slot. */
 	switchto_slot_regain(me);
-	atomic_store_explicit(&me->slot->owner, me->epoch | to, memory_order_release);
+	atomic_store_explicit(&me->slot->owner, me->epoch + to, memory_order_release);
 }
 
 int switchto_block_begin(void)
@@ -169,7 +180,7 @@ int switchto_block_begin(void)
 
 	if (!me || !me->task)
 		return fail(EPERM);
-	if (atomic_load(&me->slot->owner) == (me->epoch | INSIDE))
+	if (atomic_load(&me->slot->owner) == (me->epoch + INSIDE))
 		return fail(EDEADLK);
 	if (me->in_region)
 		return fail(EINVAL);

@@ -178,7 +178,7 @@ static int run_slots(struct switchto_sched *sched, struct thread *me)
 	sched->slot[0].dispatcher = me;
 	me->slot = &sched->slot[0];
 	me->epoch = atomic_load(&me->slot->owner) & ~(OWNER_STATES - 1);
-	atomic_store(&me->slot->owner, me->epoch | INSIDE);
+	atomic_store(&me->slot->owner, me->epoch + INSIDE);
 	while (switchto_slot_dispatch(me))
 		;
 	while ((left = atomic_load(&sched->at_work)))

@@ -71,7 +71,6 @@ void switchto_slot_ready(struct slot *inside, struct switchto_task *task, enum s
 	struct thread *me = switchto_current;
 	struct slot *slot = task->slot;
 	struct switchto_sched *sched = slot->sched;
-	uint32_t user;
 
 	probe2(ready, task, why);
 	if (inside == slot) {
@@ -79,15 +78,10 @@ void switchto_slot_ready(struct slot *inside, struct switchto_task *task, enum s
 		return;
 	}
 	/* The caller's own slot, but not if this is a handler that interrupted the scheduler. */
-	if (!inside && me && me->slot == slot) {
-		user = me->epoch | USER;
-		if (atomic_compare_exchange_strong_explicit(&slot->owner, &user, me->epoch | INSIDE,
-							    memory_order_acquire,
-							    memory_order_relaxed)) {
-			slot_enqueue(slot, task, why);
-			leave(me);
-			return;
-		}
+	if (!inside && me && me->slot == slot && try_enter(me)) {
+		slot_enqueue(slot, task, why);
+		leave(me);
+		return;
 	}
 	/*
 	 * The task may run and end at once, as the last one, and the scheduler be destroyed before
@@ -127,7 +121,7 @@ bool switchto_slot_await(struct thread *me)
 /* @me gives @slot to @next, and waits until it is given one again. */
 static ALWAYS_INLINE void hand_over(struct thread *me, struct slot *slot, struct thread *next)
 {
-	atomic_store_explicit(&slot->owner, (me->epoch + OWNER_STATES) | INSIDE,
+	atomic_store_explicit(&slot->owner, me->epoch + OWNER_STATES + INSIDE,
 			      memory_order_relaxed);
 	if (!me->task && me != slot->dispatcher)
 		switchto_thread_idle(me);
@@ -147,13 +141,13 @@ void switchto_slot_regain(struct thread *me)
 
 bool switchto_slot_enter_late(struct thread *me, uint32_t owner)
 {
-	if (owner == (me->epoch | INSIDE) || me->in_region)
+	if (owner == (me->epoch + INSIDE) || me->in_region)
 		return false;
 	/* A visit is short, but the visitor may have lost its CPU. */
-	while (owner == (me->epoch | VISITED)) {
+	while (owner == (me->epoch + VISITED)) {
 		sched_yield();
-		owner = me->epoch | USER;
-		if (atomic_compare_exchange_strong(&me->slot->owner, &owner, me->epoch | INSIDE))
+		owner = me->epoch + USER;
+		if (atomic_compare_exchange_strong(&me->slot->owner, &owner, me->epoch + INSIDE))
 			return true;
 	}
 	switchto_slot_regain(me);
@@ -171,7 +165,7 @@ static ALWAYS_INLINE struct switchto_task *next_task(struct slot *slot)
 		struct switchto_entry *entry;
 		unsigned int picks;
 
-		if (atomic_load_explicit(&slot->inbox, memory_order_relaxed))
+		if (unlikely(atomic_load_explicit(&slot->inbox, memory_order_relaxed)))
 			switchto_slot_empty_inbox(slot);
 		picks = atomic_load_explicit(&slot->picks, memory_order_relaxed) - 1;
 		atomic_store_explicit(&slot->picks, picks, memory_order_relaxed);
@@ -226,6 +220,20 @@ bool switchto_slot_dispatch(struct thread *me)
 	return dispatch(me);
 }
 
+int switchto_yield(void)
+{
+	struct thread *me = enter();
+	bool cancelled;
+
+	if (!me)
+		return -1;
+	enqueue_task(me->slot, me->task, SWITCHTO_YIELDED);
+	dispatch(me);
+	cancelled = atomic_load_explicit(&me->task->cancelled, memory_order_relaxed);
+	leave(me);
+	return unlikely(cancelled) ? fail(ECANCELED) : 0;
+}
+
 /* As task_sleep(), in line. */
 static inline int sleep_until(struct thread *me, struct switchto_task *task, nsec_t deadline)
 {
@@ -268,6 +276,21 @@ int switchto_slot_wait_for(struct thread *me, _Atomic uintptr_t *mark,
 		error = 0;
 	leave(me);
 	return error;
+}
+
+void switchto_slot_wait_fired(struct thread *me, struct waiter *waiter)
+{
+	enter_task(me);
+	while (!atomic_load(&waiter->fired)) {
+		task_prepare(me->task, WAITING);
+		if (unlikely(atomic_load(&waiter->fired))) {
+			switchto_task_stay(me);
+			break;
+		}
+		probe2(sleep, me->task, WAITING);
+		dispatch(me);
+	}
+	leave(me);
 }
 
 /* --- begin and end --- */

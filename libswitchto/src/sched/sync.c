@@ -65,7 +65,10 @@ static __attribute__((noinline)) int lock_slowly(struct switchto_mutex *mutex, v
 		 !__atomic_compare_exchange_n(&mutex->word, &word, &queued, false, __ATOMIC_RELEASE,
 					      __ATOMIC_RELAXED));
 	/* Who unlocks it makes the caller its owner. */
-	switchto_waiter_wait(&queued.waiter, NEVER, false);
+	if (likely(queued.waiter.task))
+		switchto_slot_wait_fired(switchto_current, &queued.waiter);
+	else
+		switchto_waiter_wait(&queued.waiter, NEVER, false);
 	return 0;
 }
 

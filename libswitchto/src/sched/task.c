@@ -102,26 +102,37 @@ int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels)
 	return error;
 }
 
-void switchto_waiter_fire(struct slot *inside, struct waiter *waiter)
+static inline void fire(struct slot *inside, struct waiter *waiter)
 {
 	struct switchto_task *task = waiter->task;
-	struct switchto_sched *sched;
 
-	if (!task) {
-		/* A wake-up too many, of who uses the memory next, does no harm. */
-		atomic_store(&waiter->fired, true);
-		switchto_futex_wake(&waiter->fired);
-		return;
-	}
-	/* The task may go on, and its scheduler be destroyed, before it is woken. */
-	sched = task->sched;
-	if (!inside)
-		atomic_fetch_add(&sched->visitors, 1);
 	atomic_store(&waiter->fired, true);
 	window();
 	task_wake(inside, task, 0, SWITCHTO_WOKEN);
-	if (!inside)
+}
+
+void switchto_waiter_fire(struct slot *inside, struct waiter *waiter)
+{
+	struct switchto_task *task = waiter->task;
+	struct thread *me = switchto_current;
+	struct switchto_sched *sched;
+
+	if (inside && task) {
+		fire(inside, waiter);
+	} else if (!task) {
+		/* A wake-up too many, of who uses the memory next, does no harm. */
+		atomic_store(&waiter->fired, true);
+		switchto_futex_wake(&waiter->fired);
+	} else if (likely(me && me->sched == task->sched && try_enter(me))) {
+		fire(me->slot, waiter);
+		leave(me);
+	} else {
+		/* The task may go on, and its scheduler be destroyed, before it is woken. */
+		sched = task->sched;
+		atomic_fetch_add(&sched->visitors, 1);
+		fire(NULL, waiter);
 		atomic_fetch_sub(&sched->visitors, 1);
+	}
 }
 
 /* --- threads and tasks --- */
@@ -136,19 +147,10 @@ void switchto_thread_idle(struct thread *thread)
 	pthread_mutex_unlock(&sched->lock);
 }
 
-static struct switchto_task *get_task(struct switchto_sched *sched)
+static struct switchto_task *new_task(struct switchto_sched *sched)
 {
-	struct switchto_task *task;
+	struct switchto_task *task = calloc(1, sizeof(*task));
 
-	pthread_mutex_lock(&sched->lock);
-	task = sched->free_tasks;
-	if (task)
-		sched->free_tasks = task->next;
-	pthread_mutex_unlock(&sched->lock);
-	if (task)
-		return task;
-
-	task = calloc(1, sizeof(*task));
 	if (!task)
 		return NULL;
 	atomic_init(&task->state, FINISHED);
@@ -241,7 +243,7 @@ void switchto_thread_grant(struct thread *thread, struct slot *slot)
 	uint32_t epoch = atomic_load(&slot->owner) & ~(OWNER_STATES - 1);
 
 	window();
-	atomic_store(&slot->owner, epoch | INSIDE);
+	atomic_store(&slot->owner, epoch + INSIDE);
 	atomic_store_explicit(&thread->granted, slot, memory_order_release);
 	switchto_resume(thread->tid);
 }
@@ -287,16 +289,37 @@ struct thread *switchto_thread_create(struct switchto_sched *sched)
 	return thread;
 }
 
-static struct thread *get_thread(struct switchto_sched *sched)
+/* A task with a thread, used before or new; or NULL and errno. */
+static struct switchto_task *get_task(struct switchto_sched *sched)
 {
+	struct switchto_task *task;
 	struct thread *thread;
 
 	pthread_mutex_lock(&sched->lock);
+	task = sched->free_tasks;
+	if (task)
+		sched->free_tasks = task->next;
 	thread = sched->idle;
 	if (thread)
 		sched->idle = thread->next_idle;
 	pthread_mutex_unlock(&sched->lock);
-	return thread ? thread : switchto_thread_create(sched);
+	if (!task)
+		task = new_task(sched);
+	if (task && !thread)
+		thread = switchto_thread_create(sched);
+	if (unlikely(!task || !thread)) {
+		int error = errno;
+
+		if (task)
+			free_task(sched, task);
+		if (thread)
+			switchto_thread_idle(thread);
+		errno = error;
+		return NULL;
+	}
+	task->thread = thread;
+	thread->task = task;
+	return task;
 }
 
 /* --- the calls --- */
@@ -326,14 +349,6 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 	task = get_task(sched);
 	if (!task)
 		return -1;
-	task->thread = get_thread(sched);
-	if (!task->thread) {
-		int error = errno;
-
-		free_task(sched, task);
-		return fail(error);
-	}
-	task->thread->task = task;
 	task->entry = (struct switchto_entry){ 0 };
 	if (attr)
 		task->entry.attr = *attr;
@@ -406,20 +421,6 @@ int switchto_cancel(struct switchto_task *task)
 struct switchto_task *switchto_task_self(void)
 {
 	return switchto_current ? switchto_current->task : NULL;
-}
-
-int switchto_yield(void)
-{
-	struct thread *me = enter();
-	bool cancelled;
-
-	if (!me)
-		return -1;
-	switchto_slot_ready(me->slot, me->task, SWITCHTO_YIELDED);
-	switchto_slot_dispatch(me);
-	cancelled = atomic_load_explicit(&me->task->cancelled, memory_order_relaxed);
-	leave(me);
-	return unlikely(cancelled) ? fail(ECANCELED) : 0;
 }
 
 /* Parked, or with WAITING asleep, where no unpark is for. */

@@ -116,8 +116,8 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 	struct switchto_task *task;
 	void *queue = ((struct wrapper *)victim->queue)->queue;
 
-	if (owner != (epoch | USER) ||
-	    !atomic_compare_exchange_strong(&victim->owner, &owner, epoch | VISITED))
+	if (owner != (epoch + USER) ||
+	    !atomic_compare_exchange_strong(&victim->owner, &owner, epoch + VISITED))
 		return NULL;
 	window();
 	if (atomic_load_explicit(&victim->inbox, memory_order_relaxed))
@@ -132,7 +132,7 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 		task->slot = thief;
 	}
 	window();
-	atomic_store_explicit(&victim->owner, epoch | USER, memory_order_release);
+	atomic_store_explicit(&victim->owner, epoch + USER, memory_order_release);
 	return task ? &task->entry : NULL;
 }
 
