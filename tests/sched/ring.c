@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -146,6 +147,38 @@ static void in_vain(void **state)
 	run_tasks(sched);
 	close(ends[0]);
 	close(ends[1]);
+}
+
+/* A thread of the kernel sleeps in open(2), and counts as a reader until it has been woken. */
+static void open_in_vain(void *arg)
+{
+	const char *fifo = arg;
+	struct io_uring_sqe sqe = { 0 };
+
+	io_uring_prep_openat(&sqe, AT_FDCWD, fifo, O_RDONLY, 0);
+	/* Otherwise it is tried without blocking first, which a FIFO allows. */
+	io_uring_sqe_set_flags(&sqe, IOSQE_ASYNC);
+	for (int i = 0; i < LOOPS(50); i++) {
+		struct timespec soon = in(NSEC_PER_SEC / 1000);
+
+		CHECK_ERR(&verdict, switchto_await(&sqe, NULL, &soon), ETIMEDOUT);
+		CHECK_ERR(&verdict, open(fifo, O_WRONLY | O_NONBLOCK), ENXIO);
+	}
+}
+
+static void over_when_it_returns(void **state)
+{
+	char folder[] = "/tmp/switchto-XXXXXX", fifo[64];
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(fifo, sizeof(fifo), "%s/fifo", folder);
+	assert_int_equal(mkfifo(fifo, 0600), 0);
+	spawn(sched, open_in_vain, fifo);
+	run_tasks(sched);
+	assert_int_equal(unlink(fifo), 0);
+	assert_int_equal(rmdir(folder), 0);
 }
 
 /* --- more operations than a ring has room for --- */
@@ -300,10 +333,10 @@ static void no_descriptors(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(awaited),	  cmocka_unit_test(refused),
-		cmocka_unit_test(in_vain),	  cmocka_unit_test(many_at_once),
-		cmocka_unit_test(chosen),	  cmocka_unit_test(forbidden),
-		cmocka_unit_test(no_descriptors),
+		cmocka_unit_test(awaited),	cmocka_unit_test(refused),
+		cmocka_unit_test(in_vain),	cmocka_unit_test(over_when_it_returns),
+		cmocka_unit_test(many_at_once), cmocka_unit_test(chosen),
+		cmocka_unit_test(forbidden),	cmocka_unit_test(no_descriptors),
 	};
 	struct io_uring ring;
 

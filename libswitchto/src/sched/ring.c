@@ -162,7 +162,8 @@ int switchto_await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct
 		*flags = operation.flags;
 	if (operation.result >= 0)
 		return operation.result;
-	return fail(error && operation.result == -ECANCELED ? error : -operation.result);
+	/* The kernel has several errors for what was cancelled, and not only ECANCELED. */
+	return fail(error ? error : -operation.result);
 }
 
 int switchto_ring_call(enum ring_call what, int fd, const void *address, size_t length, int flags,
