@@ -8,8 +8,9 @@
  * A thread is named by its kernel TID. A wait parks the calling thread until another thread
  * resumes it. A switch is both in one step: it resumes another thread and waits.
  *
- * This header has the rules of use. switchto(7) has deployment: kernels, backends, seccomp
- * filters, resource limits, sanitizers.
+ * FUTEX_SWAP is an operation of futex(2) in Linux 6.12 with kernel/patches/ of the sources. There
+ * the backend is "swap", on all other kernels "wake-wait". switchto(7) has deployment:
+ * kernels, backends, seccomp filters, limits, sanitizers. This header has the rules of use.
  *
  *	// Two threads that take turns. Errors are left out.
  *
@@ -193,8 +194,7 @@ int switchto_resume(pid_t tid);
  * from the thread that resumes the caller.
  *
  * If @tid waits: one futex(2) call, FUTEX_SWAP (backend swap), or FUTEX_WAKE and
- * FUTEX_WAIT (wake-wait). switchto_switch(3) has the exceptions. FUTEX_SWAP is in Linux
- * 6.12 with kernel/patches/ of the sources.
+ * FUTEX_WAIT (wake-wait). switchto_switch(3) has the exceptions.
  */
 pid_t switchto_switch(pid_t tid);
 
