@@ -80,16 +80,16 @@ static void compute_until_woken_one_ran(void *arg)
 
 static void stolen(void **state)
 {
-	static const struct switchto_policy *const policies[] = { &switchto_fifo,
-								  &switchto_priority,
-								  &switchto_edf };
-	static void (*const bodies[])(void *) = { compute_until_others_ran,
-						  compute_until_woken_one_ran };
+	static const struct switchto_policy *const policies[3] = { &switchto_fifo,
+								   &switchto_priority,
+								   &switchto_edf };
+	static void (*const bodies[2])(void *) = { compute_until_others_ran,
+						   compute_until_woken_one_ran };
 	struct switchto_sched *sched;
 
 	(void)state;
-	for (size_t p = 0; p < sizeof(policies) / sizeof(*policies); p++)
-		for (size_t b = 0; b < sizeof(bodies) / sizeof(*bodies); b++) {
+	for (int p = 0; p < 3; p++)
+		for (int b = 0; b < 2; b++) {
 			atomic_store(&done, 0);
 			atomic_store(&parked, false);
 			sched = new_sched_with(policies[p], SWITCHTO_STEAL, slots + 1);

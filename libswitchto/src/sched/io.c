@@ -52,10 +52,14 @@ static inline long with_errno(long result)
 }
 
 /* A call on a file: by the ring, if there is one. */
-#define ON_FILE(what, name, fd, address, length, deadline)                           \
-	(switchto_current->slot->ring ?                                              \
-		 switchto_ring_call(RING_##what, fd, address, length, 0, deadline) : \
-		 BLOCKING(deadline, with_errno(CALL(name, fd, address, length))))
+static ssize_t on_file(enum ring_call what, long number, int fd, const void *address, size_t length,
+		       const struct timespec *deadline)
+{
+	if (switchto_current->slot->ring)
+		return switchto_ring_call(what, fd, address, length, 0, deadline);
+	return BLOCKING(deadline,
+			with_errno(call6(number, fd, (long)address, (long)length, 0, 0, 0)));
+}
 
 enum next { CALL_IT, LOOK_AGAIN, FAIL, BLOCK };
 
@@ -140,13 +144,13 @@ static inline bool is_done(_Atomic uintptr_t *mark, uintptr_t before, long resul
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline)
 {
 	UNTIL_DONE_OR(fd, in, (size_t)result < size, deadline, CALL(read, fd, buffer, size),
-		      ON_FILE(READ, read, fd, buffer, size, deadline));
+		      on_file(RING_READ, SYS_read, fd, buffer, size, deadline));
 }
 
 ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline)
 {
 	UNTIL_DONE_OR(fd, out, false, deadline, CALL(write, fd, buffer, size),
-		      ON_FILE(WRITE, write, fd, buffer, size, deadline));
+		      on_file(RING_WRITE, SYS_write, fd, buffer, size, deadline));
 }
 
 ssize_t switchto_recv(int fd, void *buffer, size_t size, int flags, const struct timespec *deadline)
@@ -179,14 +183,14 @@ ssize_t switchto_readv(int fd, const struct iovec *parts, int count,
 		       const struct timespec *deadline)
 {
 	UNTIL_DONE_OR(fd, in, false, deadline, CALL(readv, fd, parts, count),
-		      ON_FILE(READV, readv, fd, parts, (size_t)count, deadline));
+		      on_file(RING_READV, SYS_readv, fd, parts, (size_t)count, deadline));
 }
 
 ssize_t switchto_writev(int fd, const struct iovec *parts, int count,
 			const struct timespec *deadline)
 {
 	UNTIL_DONE_OR(fd, out, false, deadline, CALL(writev, fd, parts, count),
-		      ON_FILE(WRITEV, writev, fd, parts, (size_t)count, deadline));
+		      on_file(RING_WRITEV, SYS_writev, fd, parts, (size_t)count, deadline));
 }
 
 ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct timespec *deadline)
@@ -346,7 +350,7 @@ int switchto_fsync(int fd)
 {
 	if (!current_task())
 		return -1;
-	return (int)ON_FILE(FSYNC, fsync, fd, NULL, 0, NULL);
+	return (int)on_file(RING_FSYNC, SYS_fsync, fd, NULL, 0, NULL);
 }
 
 int switchto_close(int fd)

@@ -85,6 +85,21 @@ static long wait_for_time(int epoll, struct epoll_event *events, nsec_t timeout)
 	return EPOLL_WAIT(epoll, events, timeout < INT32_MAX ? timeout : INT32_MAX);
 }
 
+/* @timeout, or less if there is something to do. */
+static ALWAYS_INLINE nsec_t begin_sleep(struct slot *slot, nsec_t timeout)
+{
+	/* Paired with the exchange in switchto_slot_wake(). */
+	atomic_store(&slot->asleep, 1);
+	window();
+	if (atomic_load(&slot->inbox) || !atomic_load(&slot->sched->tasks))
+		return 0;
+	/* It has just tried in vain. */
+	if (unlikely(slot->sched->flags & SWITCHTO_STEAL) && switchto_can_steal(slot))
+		return STEAL_AGAIN < timeout ? STEAL_AGAIN : timeout;
+	probe2(poll, slot, timeout);
+	return timeout;
+}
+
 void switchto_poll_events(struct slot *slot, nsec_t deadline)
 {
 	struct epoll_event events[EVENTS];
@@ -102,16 +117,7 @@ void switchto_poll_events(struct slot *slot, nsec_t deadline)
 		timeout = slot->unsubmitted ? RETRY : 0;
 	}
 	if (timeout) {
-		/* Paired with the exchange in switchto_slot_wake(). */
-		atomic_store(&slot->asleep, 1);
-		window();
-		if (atomic_load(&slot->inbox) || !atomic_load(&slot->sched->tasks))
-			timeout = 0;
-		/* It has just tried in vain. */
-		else if (unlikely(slot->sched->flags & SWITCHTO_STEAL) && switchto_can_steal(slot))
-			timeout = STEAL_AGAIN < timeout ? STEAL_AGAIN : timeout;
-		else
-			probe2(poll, slot, timeout);
+		timeout = begin_sleep(slot, timeout);
 		window();
 	}
 	if (timeout == 0 || timeout == NEVER)
