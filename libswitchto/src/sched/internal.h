@@ -153,6 +153,7 @@ struct slot {
 	struct switchto_sched *sched;
 	struct thread *dispatcher;
 	void *queue;
+	bool over; /* its dispatcher found no tasks, and ended. With the scheduler's lock */
 	_Atomic unsigned int picks; /* until it polls; the monitor looks whether it changes */
 	struct timers timers;
 	int epoll, event;      /* what it polls, and the eventfd that wakes it */
@@ -186,7 +187,6 @@ struct switchto_sched {
 	size_t stack_size;
 	atomic_uint tasks; /* that have not ended */
 	atomic_bool running, stopping, cancels;
-	atomic_uint next_slot;	  /* of tasks that other threads spawn */
 	atomic_uint visitors;	  /* threads that are in a call and hold no task */
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
 	pthread_t monitor_thread;
@@ -196,6 +196,7 @@ struct switchto_sched {
 	pthread_mutex_t lock; /* of the rest */
 	struct thread *idle, *threads;
 	struct switchto_task *free_tasks, *all_tasks;
+	unsigned int next_slot; /* of tasks that other threads spawn */
 
 	unsigned int slots;
 	struct slot slot[];
@@ -357,6 +358,9 @@ void switchto_slot_ready(struct slot *inside, struct switchto_task *task, enum s
 /* Into the queue of @slot, inside of it. */
 void switchto_slot_empty_inbox(struct slot *slot);
 
+/* The dispatcher of @slot has found no tasks. False: there are some again, and it goes on. */
+bool switchto_slot_is_over(struct slot *slot);
+
 /* Ends the sleep of the slot's poller, if it sleeps. */
 void switchto_slot_wake(struct slot *slot);
 
@@ -412,14 +416,18 @@ static ALWAYS_INLINE int task_sleep(struct thread *me, nsec_t deadline, uint32_t
 	return task->woken_by;
 }
 
-/* Claims @task if it sleeps, and makes it ready. @inside as for switchto_slot_ready(). */
-static ALWAYS_INLINE bool task_wake(struct slot *inside, struct switchto_task *task, int woken_by,
-				    enum switchto_reason why)
+/*
+ * Claims @task if it sleeps as one of @how, and makes it ready. @inside as for
+ * switchto_slot_ready(). Who comes late finds the task in another sleep: only WAITING takes no
+ * harm from that.
+ */
+static ALWAYS_INLINE bool task_wake(struct slot *inside, struct switchto_task *task, uint32_t how,
+				    int woken_by, enum switchto_reason why)
 {
 	uint32_t state = atomic_load_explicit(&task->state, memory_order_relaxed);
 
 	do
-		if (!(state & (PARKED | WAITING)))
+		if (!(state & how))
 			return false;
 	while (!atomic_compare_exchange_weak(&task->state, &state, state & TOKEN));
 	window();

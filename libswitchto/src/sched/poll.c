@@ -57,7 +57,7 @@ static ALWAYS_INLINE void happened(struct slot *inside, _Atomic uintptr_t *mark,
 	} while (!atomic_compare_exchange_weak(mark, &before, after));
 	window();
 	if (mark_task(before))
-		task_wake(inside, mark_task(before), 0, SWITCHTO_IO);
+		task_wake(inside, mark_task(before), WAITING, 0, SWITCHTO_IO);
 }
 
 #ifdef SYS_epoll_wait /* not on newer architectures */
@@ -223,7 +223,7 @@ static void forget(_Atomic uintptr_t *mark)
 
 	window();
 	if (mark_task(before))
-		task_wake(NULL, mark_task(before), EBADF, SWITCHTO_IO);
+		task_wake(NULL, mark_task(before), WAITING, EBADF, SWITCHTO_IO);
 }
 
 int switchto_poll_close(struct switchto_sched *sched, int fd)

@@ -172,6 +172,10 @@ static int run_slots(struct switchto_sched *sched, struct thread *me)
 			return errno;
 	}
 	atomic_store(&sched->at_work, sched->slots - 1);
+	pthread_mutex_lock(&sched->lock);
+	for (unsigned int i = 0; i < sched->slots; i++)
+		sched->slot[i].over = false;
+	pthread_mutex_unlock(&sched->lock);
 	for (unsigned int i = 1; i < sched->slots; i++)
 		switchto_thread_grant(sched->slot[i].dispatcher, &sched->slot[i]);
 
@@ -179,7 +183,7 @@ static int run_slots(struct switchto_sched *sched, struct thread *me)
 	me->slot = &sched->slot[0];
 	me->epoch = atomic_load(&me->slot->owner) & ~(OWNER_STATES - 1);
 	atomic_store(&me->slot->owner, me->epoch + INSIDE);
-	while (switchto_slot_dispatch(me))
+	while (switchto_slot_dispatch(me) || !switchto_slot_is_over(me->slot))
 		;
 	while ((left = atomic_load(&sched->at_work)))
 		switchto_futex_wait(&sched->at_work, left, NEVER);

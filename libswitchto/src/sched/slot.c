@@ -121,6 +121,8 @@ bool switchto_slot_await(struct thread *me)
 /* @me gives @slot to @next, and waits until it is given one again. */
 static ALWAYS_INLINE void hand_over(struct thread *me, struct slot *slot, struct thread *next)
 {
+	const pid_t tid = next->tid;
+
 	atomic_store_explicit(&slot->owner, me->epoch + OWNER_STATES + INSIDE,
 			      memory_order_relaxed);
 	if (!me->task && me != slot->dispatcher)
@@ -128,7 +130,8 @@ static ALWAYS_INLINE void hand_over(struct thread *me, struct slot *slot, struct
 	window();
 	atomic_store_explicit(&next->granted, slot, memory_order_release);
 	window();
-	if (unlikely(switchto_switch(next->tid) == -1))
+	/* @next may have taken the slot already, ended with the scheduler, and be gone. */
+	if (unlikely(switchto_switch(tid) == -1) && errno != ESRCH)
 		broken("switchto_switch");
 }
 

@@ -108,7 +108,7 @@ static inline void fire(struct slot *inside, struct waiter *waiter)
 
 	atomic_store(&waiter->fired, true);
 	window();
-	task_wake(inside, task, 0, SWITCHTO_WOKEN);
+	task_wake(inside, task, WAITING, 0, SWITCHTO_WOKEN);
 }
 
 void switchto_waiter_fire(struct slot *inside, struct waiter *waiter)
@@ -230,7 +230,7 @@ static void *thread_main(void *arg)
 		do
 			if (me->task)
 				run_task(me);
-		while (switchto_slot_dispatch(me));
+		while (switchto_slot_dispatch(me) || !switchto_slot_is_over(me->slot));
 		/* A dispatcher, and there are no tasks left. */
 		if (atomic_fetch_sub(&me->sched->at_work, 1) == 1)
 			switchto_futex_wake(&me->sched->at_work);
@@ -324,13 +324,33 @@ static struct switchto_task *get_task(struct switchto_sched *sched)
 
 /* --- the calls --- */
 
+bool switchto_slot_is_over(struct slot *slot)
+{
+	struct switchto_sched *sched = slot->sched;
+
+	pthread_mutex_lock(&sched->lock);
+	slot->over = !atomic_load(&sched->tasks);
+	pthread_mutex_unlock(&sched->lock);
+	return slot->over;
+}
+
+/* The slot of a new task, which counts from now on. */
 static struct slot *slot_for(struct switchto_sched *sched)
 {
 	struct thread *me = switchto_current;
+	struct slot *slot = NULL;
 
-	if (me && me->sched == sched)
+	if (me && me->sched == sched) {
+		atomic_fetch_add(&sched->tasks, 1);
 		return me->slot;
-	return &sched->slot[atomic_fetch_add(&sched->next_slot, 1) % sched->slots];
+	}
+	/* Slots may be ending just now. One that is not over stays, once the task counts. */
+	pthread_mutex_lock(&sched->lock);
+	for (unsigned int i = 0; i < sched->slots && (!slot || slot->over); i++)
+		slot = &sched->slot[sched->next_slot++ % sched->slots];
+	atomic_fetch_add(&sched->tasks, 1);
+	pthread_mutex_unlock(&sched->lock);
+	return slot;
 }
 
 int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
@@ -354,13 +374,12 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 		task->entry.attr = *attr;
 	task->fn = fn;
 	task->arg = arg;
-	task->slot = slot_for(sched);
 	task->started = false;
 	task->timer = 0;
 	atomic_store(&task->cancelled, false);
 	atomic_store(&task->joiner, task_out ? NULL : DETACHED);
 	atomic_store(&task->state, 0);
-	atomic_fetch_add(&sched->tasks, 1);
+	task->slot = slot_for(sched);
 	if (task_out)
 		*task_out = task;
 	/* Paired with switchto_sched_stop(), which cancels the tasks that it sees. */
@@ -414,7 +433,7 @@ int switchto_cancel(struct switchto_task *task)
 		return fail(ESRCH);
 	atomic_store(&task->cancelled, true);
 	window();
-	task_wake(NULL, task, ECANCELED, SWITCHTO_WOKEN);
+	task_wake(NULL, task, PARKED | WAITING, ECANCELED, SWITCHTO_WOKEN);
 	return 0;
 }
 

@@ -87,6 +87,6 @@ void switchto_timer_expire(struct slot *slot)
 		struct switchto_task *task = timers->heap[0];
 
 		switchto_timer_remove(timers, task);
-		task_wake(slot, task, ETIMEDOUT, SWITCHTO_WOKEN);
+		task_wake(slot, task, PARKED | WAITING, ETIMEDOUT, SWITCHTO_WOKEN);
 	}
 }
