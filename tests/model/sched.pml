@@ -141,7 +141,6 @@ bit monitor_ended;
 byte exits;	   /* the thread that is told to */
 byte gone;	   /* threads that have ended */
 bit destroyed;
-byte resuming; /* threads that have given a slot on, and not resumed the next one yet */
 #endif
 
 #ifdef PARK
@@ -189,7 +188,7 @@ byte visitors;
 #else
 #define VISITORS visitors
 #endif
-bit waits_for_slots; /* switchto_sched_run() */
+byte ended; /* slots that are over */
 #else
 #define VISITORS false
 #endif
@@ -212,18 +211,6 @@ bit waits_for_slots; /* switchto_sched_run() */
 #define MAY_END true
 #else
 #define MAY_END (calls[task] == 0)
-#endif
-
-/* Faults that are known, see README.md: what is not tried without the mutation. */
-#ifdef MUTATION_SCHED_DESTROY_AT_ONCE
-#define MAY_DESTROY true
-#else
-#define MAY_DESTROY (resuming == 0)
-#endif
-#ifdef MUTATION_SCHED_SPAWN_AT_END
-#define MAY_SPAWN true
-#else
-#define MAY_SPAWN (tasks > 0 || (at_work == 0 && waits_for_slots))
 #endif
 
 /* What a compare and exchange of slot->owner needs to find, by the thread that has the slot. */
@@ -648,9 +635,6 @@ dispatch_now:
 		if
 		:: next == me && task == 0 ->
 			next = 0;
-#ifdef OUTSIDE
-			waits_for_slots = waits_for_slots || me == DISPATCHER(0);
-#endif
 			goto slot_ended
 #ifdef SPAWN
 		:: next == me && task != 0 && op == NONE ->
@@ -702,9 +686,6 @@ grant_now:
 		skip;
 #endif
 		granted[next] = slot + 1;
-#ifdef END
-		resuming++;
-#endif
 #ifdef COARSE
 		goto resume_now
 #else
@@ -720,8 +701,16 @@ resume:
 		true ->
 resume_now:
 #ifdef END
+#ifdef MUTATION_SCHED_DESTROY_AT_ONCE
 		assert(!(gone & BIT(next)));
-		resuming--;
+#endif
+		if
+		:: gone & BIT(next) ->
+			/* ESRCH */
+			next = 0;
+			goto await
+		:: else
+		fi;
 #endif
 		pending[next] = 1;
 		next = 0;
@@ -1139,12 +1128,10 @@ waiter_fire:
 	/* task_wake() */
 	atomic {
 		if
+#ifdef MUTATION_SCHED_STRAY_WAKE
 		:: ASLEEP(other) ->
-#ifdef PARK
-#ifndef MUTATION_SCHED_STRAY_WAKE
-			/* README.md: a fault that is known */
-			unparked[other] = unparked[other] || (state[other] & PARKED);
-#endif
+#else
+		:: state[other] & WAITING ->
 #endif
 			claim(other);
 			op = GIVES;
@@ -1359,6 +1346,18 @@ task_ended_now:
 	};
 
 slot_ended:
+#ifdef OUTSIDE
+	/* switchto_slot_is_over() */
+	atomic {
+#ifndef MUTATION_SCHED_SPAWN_AT_END
+		if
+		:: tasks -> goto dispatch_now
+		:: else
+		fi;
+#endif
+		ended = ended | BIT(slot + 1)
+	};
+#endif
 	if
 	:: atomic {
 		me != DISPATCHER(0) ->
@@ -1372,7 +1371,7 @@ slot_ended:
 		if
 		:: tasks ->
 			/* again */
-			waits_for_slots = 0;
+			ended = 0;
 #if SLOTS > 1
 			at_work = SLOTS - 1;
 			assert(!granted[DISPATCHER(1)]);
@@ -1391,7 +1390,7 @@ slot_ended:
 
 #ifdef END
 	atomic {
-		monitor_ended && MAY_DESTROY && !VISITORS ->
+		monitor_ended && !VISITORS ->
 		gone = gone | BIT(me);
 		/* switchto_sched_destroy(), the newest thread first */
 		next = THREADS
@@ -1553,11 +1552,17 @@ active proctype Outside()
 #endif
 #ifdef SPAWN
 	:: atomic {
-		left != 0 && !over && !spawned && MAY_SPAWN ->
+		left != 0 && !over && !spawned ->
 		left--;
 		if
+#ifndef MUTATION_SCHED_SPAWN_AT_END
+		:: !(ended & BIT(1)) -> home = 0
+		:: !(ended & BIT(2)) -> home = 1
+		:: ended == (BIT(1) | BIT(2)) -> home = 0
+#else
 		:: home = 0
 		:: home = 1
+#endif
 		fi;
 		spawned = 1;
 		other = TASKS;
