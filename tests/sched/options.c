@@ -185,8 +185,13 @@ struct measured {
 static void measure(void *arg)
 {
 	const struct measured *measured = arg;
-	struct switchto_task *task = spawn_handle(NULL, measured->fn, NULL);
+	struct switchto_task *task = spawn_handle(NULL, count, NULL);
 
+	/* The next one gets its memory, and none of its numbers. */
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+	task = spawn_handle(NULL, measured->fn, NULL);
+	CHECK_EQ(&verdict, switchto_task_stats(task, measured->stats), 0);
+	CHECK_EQ(&verdict, measured->stats->runs, 0);
 	while (switchto_task_stats(task, measured->stats) == 0 && measured->stats->runs == 0)
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 	CHECK_EQ(&verdict, switchto_join(task), 0);

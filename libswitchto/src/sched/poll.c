@@ -114,7 +114,10 @@ void switchto_poll_events(struct slot *slot, nsec_t deadline)
 	}
 	if (unlikely(slot->unsubmitted)) {
 		switchto_ring_submit(slot);
-		timeout = slot->unsubmitted ? RETRY : 0;
+		if (!slot->unsubmitted)
+			timeout = 0;
+		else if (timeout > RETRY)
+			timeout = RETRY;
 	}
 	if (timeout) {
 		timeout = begin_sleep(slot, timeout);

@@ -7,6 +7,7 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -372,6 +373,8 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 	task->entry = (struct switchto_entry){ 0 };
 	if (attr)
 		task->entry.attr = *attr;
+	if (unlikely(sched->flags & SWITCHTO_MEASURE))
+		memset(&task->stats, 0, sizeof(task->stats));
 	task->fn = fn;
 	task->arg = arg;
 	task->started = false;

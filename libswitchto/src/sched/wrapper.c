@@ -11,7 +11,6 @@
 #include "internal.h"
 
 #include <stddef.h>
-#include <string.h>
 
 struct wrapper {
 	struct slot *slot;
@@ -71,8 +70,6 @@ static void measure_ready(struct wrapper *wrapper, struct switchto_task *task,
 {
 	const nsec_t now = switchto_now();
 
-	if (why == SWITCHTO_NEW)
-		memset(&task->stats, 0, sizeof(task->stats));
 	if (why == SWITCHTO_UNBLOCKED)
 		add(&task->stats.blocked_ns, (uint64_t)(now - task->since));
 	if (wrapper->running == &task->entry)
