@@ -33,9 +33,9 @@ struct sleeper {
 	struct worker w;
 	struct sink sink;
 	int way;
+	unsigned int rounds;
 	unsigned int returned;
 	_Atomic unsigned int seen;
-	atomic_bool over;
 };
 
 static void sleeps_once(struct worker *w)
@@ -744,11 +744,11 @@ static void interrupted_often(struct worker *w)
 {
 	struct sleeper *s = w->arg;
 
-	do {
+	while (s->returned < s->rounds && !atomic_load(&w->v.failed)) {
 		CHECK_EQ(&w->v, sleep_this_way(s->way, s->sink.w.tid), w->starter);
 		s->returned++;
 		atomic_fetch_add(&s->seen, 1);
-	} while (!atomic_load(&s->over) && !atomic_load(&w->v.failed));
+	}
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
@@ -759,29 +759,27 @@ static void resume_races_with_signal(void **state)
 
 	(void)state;
 	for (int i = 0; i < 2 * WAYS; i++) {
-		struct sleeper s = { .way = i / 2 };
-		unsigned int resumes, rounds = LOOPS(1000), returns;
+		struct sleeper s = { .way = i / 2, .rounds = LOOPS(1000) };
+		unsigned int resumes, returns;
 
 		install(handler, all_flags[i & 1]);
 		sink_start(&s.sink);
 		worker_start(&s.w, interrupted_often, &s);
-		for (resumes = 1; resumes <= rounds && !atomic_load(&s.w.v.failed); resumes++) {
+		for (resumes = 1; resumes <= s.rounds && !atomic_load(&s.w.v.failed); resumes++) {
 			bool signal_first = random_next(&seed) & 1;
 
 			/* The last round's signal must not meet a thread that is gone. */
-			if (resumes == rounds)
-				atomic_store(&s.over, true);
-			if (signal_first && resumes < rounds)
+			if (signal_first && resumes < s.rounds)
 				pthread_kill(s.w.thread, SIGUSR1);
 			random_delay(&seed, 2000);
 			CHECK_EQ(&v, switchto_resume(s.w.tid), 0);
 			random_delay(&seed, 2000);
-			if (!signal_first && resumes < rounds)
+			if (!signal_first && resumes < s.rounds)
 				pthread_kill(s.w.thread, SIGUSR1);
 			AWAIT(atomic_load(&s.seen) >= resumes || atomic_load(&s.w.v.failed));
 		}
 		workers_join(&s.w, 1, &v);
-		CHECK_EQ(&v, s.seen, rounds);
+		CHECK_EQ(&v, s.seen, s.rounds);
 		sink_stop(&s.sink, &v, &returns);
 		if (way_switches(s.way))
 			CHECK(&v, returns > 0 && returns <= s.returned);
