@@ -221,8 +221,9 @@ emulator_failed() {
 # Complaints in the kernel's log are part of every test's result. Exceptions: data
 # races of the stock kernel, one pattern a line, without functions of the series on
 # either side.
+kernel_complaints='WARNING:|BUG:|Oops|general protection|kernel BUG|KASAN|KCSAN:|possible .* detected|INFO: (task|rcu)|Call Trace|inconsistent lock|unable to handle|ODEBUG|Kernel panic|scheduling while atomic'
 kernel_complained() {
-	if grep -nE 'WARNING:|BUG:|Oops|general protection|kernel BUG|KASAN|KCSAN:|possible .* detected|INFO: (task|rcu)|Call Trace|inconsistent lock|unable to handle|ODEBUG|Kernel panic|scheduling while atomic' "$run/kernel.log" |
+	if grep -nE "$kernel_complaints" "$run/kernel.log" |
 		grep -vE "^[0-9]+:\[ *[0-9.]+\] ($(sed 's/^^//; s/$$//' "$top/tests/vm/kcsan-known" | paste -sd '|'))\$"; then
 		echo "the guest's kernel complained: $run/kernel.log"
 		return 0
