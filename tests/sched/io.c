@@ -66,7 +66,8 @@ static void be_client(void *arg)
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
 }
 
-static int new_listener(void)
+/* A socket whose port is @address. */
+static int bound(void)
 {
 	socklen_t length = sizeof(address);
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -75,6 +76,13 @@ static int new_listener(void)
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+	return fd;
+}
+
+static int new_listener(void)
+{
+	int fd = bound();
+
 	assert_int_equal(listen(fd, CONNECTIONS), 0);
 	return fd;
 }
@@ -101,14 +109,16 @@ static void connect_to_nobody(void *arg)
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
 }
 
+/* The port is taken as long as that lasts, so no other program's socket answers. */
 static void refused(void **state)
 {
 	struct switchto_sched *sched = new_sched(NULL);
+	int fd = bound();
 
 	(void)state;
-	close(new_listener());
 	spawn(sched, connect_to_nobody, NULL);
 	run_tasks(sched);
+	close(fd);
 }
 
 /* --- a full pipe --- */

@@ -81,7 +81,7 @@ static atomic_bool over;
  * Steps of different lengths: it is time that is shared, not turns. As for the policy, a task's
  * time begins when the one before it gives way: on a busy machine it gets its CPU later.
  */
-static long long last_end;
+static long long last_end, longest;
 
 static void spin(void *which)
 {
@@ -94,17 +94,24 @@ static void spin(void *which)
 		while ((end = now_ns()) < begin + 100000 * (me + 1))
 			;
 		ran[me] += end - last_end;
+		if (end - last_end > longest)
+			longest = end - last_end;
 		last_end = end;
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 	}
 }
 
+/* Not before what one turn more or less makes of the shares does not matter. */
 static void end_spinning(void *arg)
 {
-	struct timespec then = in(1000000000);
+	const struct timespec limit = in(60 * NSEC_PER_SEC);
 
 	(void)arg;
-	CHECK_EQ(&verdict, switchto_sleep_until(&then), 0);
+	do {
+		struct timespec then = in(NSEC_PER_SEC);
+
+		CHECK_EQ(&verdict, switchto_sleep_until(&then), 0);
+	} while (ran[0] < 20 * longest && in(0).tv_sec < limit.tv_sec);
 	atomic_store(&over, true);
 }
 
@@ -114,6 +121,7 @@ static void shares_by_weight(void **state)
 
 	(void)state;
 	memset(ran, 0, sizeof(ran));
+	longest = 0;
 	last_end = now_ns();
 	atomic_store(&over, false);
 	spawn_with(sched, spin, (void *)0, (struct switchto_task_attr){ .weight = 1 });

@@ -251,14 +251,41 @@ static struct shares chain_run(struct chain *c, long ms, const char *name)
 	return s;
 }
 
-#define assert_between(low, got, high)                                                            \
-	do {                                                                                      \
-		double got_ = (got);                                                              \
-		print_message("%s %.1f %%\n", #got, got_);                                        \
-		if (got_ < (low) || got_ > (high))                                                \
-			fail_msg("%s is %.1f %%, wanted %.1f to %.1f", #got, got_, (double)(low), \
-				 (double)(high));                                                 \
+/* The first share of a case that is not as wanted. */
+static char off[200];
+
+#define want_between(low, got, high)                                                           \
+	do {                                                                                   \
+		double got_ = (got);                                                           \
+		print_message("%s %.1f %%\n", #got, got_);                                     \
+		if ((got_ < (low) || got_ > (high)) && !off[0])                                \
+			snprintf(off, sizeof(off), "%s is %.1f %%, wanted %.1f to %.1f", #got, \
+				 got_, (double)(low), (double)(high));                         \
 	} while (0)
+
+typedef void (*run_of_case)(void **state);
+
+/*
+ * A busy host stops the VM's CPU, and the time is charged to the thread on it. So a case
+ * whose shares are off runs again, up to five times: a fault is there each time.
+ */
+static void up_to_five_times(void **state)
+{
+	run_of_case *run = *state;
+
+	for (int i = 0; i < 5; i++) {
+		off[0] = '\0';
+		(*run)(state);
+		if (!off[0])
+			return;
+		print_message("run %d of 5: %s\n", i + 1, off);
+	}
+	fail_msg("%s, in the last of 5 runs", off);
+}
+
+/* clang-format off */
+#define CASE(name, function) { name, up_to_five_times, NULL, NULL, &(run_of_case){ function } }
+/* clang-format on */
 
 /* --- weight ------------------------------------------------------------------------ */
 
@@ -273,7 +300,7 @@ static void check_weighs_one(int threads, int nhogs, uint32_t steps)
 	for (int i = 0; i < threads; i++)
 		c.seats[i].work = steps;
 	s = chain_run(&c, 1500, "check_weighs_one");
-	assert_between(one - 3, s.chain, one + 3);
+	want_between(one - 3, s.chain, one + 3);
 }
 
 static void chain_weighs_one_thread(void **state)
@@ -294,7 +321,7 @@ static void nice_is_kept(void **state)
 	chain_init(&c, 2, 1);
 	c.seats[0].nice = c.seats[1].nice = 10;
 	s = chain_run(&c, 1000, "nice_is_kept");
-	assert_between(6.7, s.chain, 12.7);
+	want_between(6.7, s.chain, 12.7);
 }
 
 /* A thread of high priority has another do the work: that one has its own. */
@@ -309,8 +336,8 @@ static void nice_is_not_lent(void **state)
 	c.seats[0].work = LONG;
 	c.seats[1].nice = -10;
 	s = chain_run(&c, 1000, "nice_is_not_lent");
-	assert_between(0, s.seat[0], 10);
-	assert_between(0, s.chain, 15);
+	want_between(0, s.seat[0], 10);
+	want_between(0, s.chain, 15);
 }
 
 static void idle_class_is_kept(void **state)
@@ -322,7 +349,7 @@ static void idle_class_is_kept(void **state)
 	chain_init(&c, 2, 1);
 	c.seats[0].policy = c.seats[1].policy = SCHED_IDLE;
 	s = chain_run(&c, 1000, "idle_class_is_kept");
-	assert_between(0, s.chain, 3);
+	want_between(0, s.chain, 3);
 }
 
 static void idle_class_is_not_left_by_a_switch(void **state)
@@ -335,8 +362,8 @@ static void idle_class_is_not_left_by_a_switch(void **state)
 	c.seats[0].policy = SCHED_IDLE;
 	c.seats[0].work = LONG;
 	s = chain_run(&c, 1000, "idle_class_is_not_left_by_a_switch");
-	assert_between(0, s.seat[0], 5);
-	assert_between(90, s.hogs, 100);
+	want_between(0, s.seat[0], 5);
+	want_between(90, s.hogs, 100);
 }
 
 /* --- quota and RLIMIT_CPU ----------------------------------------------------------- */
@@ -351,7 +378,7 @@ static void quota_holds(void **state)
 	chain_init(&c, 2, 0);
 	c.seats[0].group = c.seats[1].group = "/quota";
 	s = chain_run(&c, 1500, "quota_holds");
-	assert_between(10, s.wall, 30);
+	want_between(10, s.wall, 30);
 }
 
 /* One thread without quota goes on in the place of one that has it. */
@@ -366,7 +393,7 @@ static void quota_holds_for_who_has_it(void **state)
 	c.seats[0].group = "/quota";
 	c.seats[0].work = c.seats[1].work = LONG;
 	s = chain_run(&c, 1500, "quota_holds_for_who_has_it");
-	assert_between(10, s.first_wall, 30);
+	want_between(10, s.first_wall, 30);
 }
 
 static int spends_its_limit(void *arg)
@@ -401,19 +428,12 @@ static double percent_of_limit(void)
 		      (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6);
 }
 
-/*
- * Whose time no timer tick ever meets is charged like any other. Up to three times: what
- * the host takes from a VM's CPU in one piece is charged to the thread on it.
- */
+/* Whose time no timer tick ever meets is charged like any other. */
 static void rlimit_cpu_holds(void **state)
 {
-	double percent = 0;
-
 	(void)state;
 	watchdog_start("rlimit_cpu_holds");
-	for (int i = 0; i < 3 && !(percent >= 90 && percent <= 150); i++)
-		percent = percent_of_limit();
-	assert_between(90, percent, 150);
+	want_between(90, percent_of_limit(), 150);
 	watchdog_stop();
 }
 
@@ -525,9 +545,9 @@ static void who_runs_pays(void **state)
 	c.seats[0].work = 60 * LONG;
 	c.seats[1].work = 20 * LONG;
 	s = chain_run(&c, 1000, "who_runs_pays");
-	assert_between(68, s.seat[0], 82);
+	want_between(68, s.seat[0], 82);
 	/* One CPU's time, and not more. */
-	assert_between(50, s.wall, 102);
+	want_between(50, s.wall, 102);
 }
 
 /* --- around it ---------------------------------------------------------------------------- */
@@ -590,17 +610,17 @@ static int groups_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest cases[] = {
-		cmocka_unit_test(chain_weighs_one_thread),
-		cmocka_unit_test(nice_is_kept),
-		cmocka_unit_test(nice_is_not_lent),
-		cmocka_unit_test(idle_class_is_kept),
-		cmocka_unit_test(idle_class_is_not_left_by_a_switch),
-		cmocka_unit_test(quota_holds),
-		cmocka_unit_test(quota_holds_for_who_has_it),
-		cmocka_unit_test(rlimit_cpu_holds),
+		CASE("ChainWeighsOneThread", chain_weighs_one_thread),
+		CASE("NiceIsKept", nice_is_kept),
+		CASE("NiceIsNotLent", nice_is_not_lent),
+		CASE("IdleClassIsKept", idle_class_is_kept),
+		CASE("IdleClassIsNotLeftByASwitch", idle_class_is_not_left_by_a_switch),
+		CASE("QuotaHolds", quota_holds),
+		CASE("QuotaHoldsForWhoHasIt", quota_holds_for_who_has_it),
+		CASE("RlimitCpuHolds", rlimit_cpu_holds),
 		cmocka_unit_test(affinity_holds),
 		cmocka_unit_test(cpuset_holds),
-		cmocka_unit_test(who_runs_pays),
+		CASE("WhoRunsPays", who_runs_pays),
 	};
 	int failed;
 

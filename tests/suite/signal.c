@@ -240,6 +240,9 @@ static void tracer_is_not_noticed(void **state)
  */
 #define STOPPED_WAIT (3 * NSEC_PER_SEC)
 
+/* The status of a child whose waits took too long, which on a busy machine they may. */
+#define LATE 3
+
 struct timed_sleeper {
 	struct worker w;
 	struct sink sink;
@@ -266,6 +269,7 @@ static int stopped_timed_body(void *arg)
 	struct talk *t = arg;
 	unsigned int returns;
 	long long stopped;
+	bool late = false;
 
 	for (int i = 0; i < 4; i++) {
 		s[i].c = &timed_calls[i];
@@ -280,32 +284,39 @@ static int stopped_timed_body(void *arg)
 		workers_join(&s[i].w, 1, &v);
 		CHECK(&v, s[i].ended - s[i].began >= STOPPED_WAIT);
 		/* Had the stop begun it anew, it would not be over yet. */
-		CHECK(&v, s[i].ended - s[i].began < STOPPED_WAIT + stopped * 1000000LL);
+		late |= s[i].ended - s[i].began >= STOPPED_WAIT + stopped * 1000000LL;
 		sink_stop(&s[i].sink, &v, &returns);
 		CHECK_EQ(&v, returns, timed_calls[i].switches);
 	}
-	return verdict_status(&v);
+	if (verdict_status(&v))
+		return 1;
+	return late ? LATE : 0;
 }
 
 static void stop_keeps_the_deadline(void **state)
 {
 	const struct timespec while_stopped = to_timespec(STOPPED_WAIT / 2);
 	struct verdict v = { 0 };
-	long long began;
-	struct talk t;
-	int status;
+	int result = LATE;
 
 	(void)state;
-	talk_start(&t, stopped_timed_body, &t);
-	if (hear(t.to_parent[0]) == 0) {
-		began = now_ns();
-		kill(t.child, SIGSTOP);
-		CHECK_EQ(&v, waitpid(t.child, &status, WUNTRACED), t.child);
-		nanosleep(&while_stopped, NULL);
-		kill(t.child, SIGCONT);
-		say(t.to_child[1], (int)((now_ns() - began) / 1000000));
+	for (int tries = 0; tries < 5 && result == LATE; tries++) {
+		long long began;
+		struct talk t;
+		int status;
+
+		talk_start(&t, stopped_timed_body, &t);
+		if (hear(t.to_parent[0]) == 0) {
+			began = now_ns();
+			kill(t.child, SIGSTOP);
+			CHECK_EQ(&v, waitpid(t.child, &status, WUNTRACED), t.child);
+			nanosleep(&while_stopped, NULL);
+			kill(t.child, SIGCONT);
+			say(t.to_child[1], (int)((now_ns() - began) / 1000000));
+		}
+		result = talk_end(&t);
 	}
-	CHECK_EQ(&v, talk_end(&t), 0);
+	CHECK_EQ(&v, result, 0);
 	verdict_assert(&v);
 }
 
