@@ -296,7 +296,7 @@ static void later_ends_the_process(void **state)
 /* --- and answers while another thread resumes the caller ---------------------- */
 
 /* A target that has not returned by then sleeps on. */
-#define LOST_AFTER_NS (10 * NSEC_PER_SEC)
+#define LOST_AFTER_NS (30 * NSEC_PER_SEC)
 
 struct raced {
 	pid_t (*call)(pid_t target);
