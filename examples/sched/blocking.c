@@ -21,7 +21,7 @@ static char path[] = "/tmp/switchto-blocking-XXXXXX";
 /* Atomic: a task whose slot was taken runs beside the others until it next calls the scheduler. */
 static atomic_int ticks;
 static int ticks_while_locked = -1;
-static atomic_bool over;
+static atomic_bool inserts, over;
 
 static struct timespec ms_from_now(int ms)
 {
@@ -70,6 +70,7 @@ static void insert_while_locked(void *unused)
 	const int before = atomic_load(&ticks);
 
 	(void)unused;
+	atomic_store(&inserts, true);
 	run_sql(base, "INSERT INTO t VALUES (1)");
 	ticks_while_locked = atomic_load(&ticks) - before;
 	sqlite3_close(base);
@@ -77,15 +78,18 @@ static void insert_while_locked(void *unused)
 
 static void hold_lock(void *unused)
 {
-	struct timespec later = ms_from_now(LOCKED_MS);
 	sqlite3 *base = open_base();
 	struct switchto_task *other;
+	struct timespec later;
 
 	(void)unused;
 	run_sql(base, "CREATE TABLE t (n)");
 	run_sql(base, "BEGIN EXCLUSIVE");
 	if (switchto_spawn(NULL, insert_while_locked, NULL, NULL, &other))
 		exit(1);
+	while (!atomic_load(&inserts))
+		switchto_yield();
+	later = ms_from_now(LOCKED_MS);
 	switchto_sleep_until(&later);
 	run_sql(base, "COMMIT");
 	switchto_join(other);
