@@ -29,7 +29,7 @@ expect() {
 
 # no_vm_left WHEN PATTERN: soon no QEMU has PATTERN in its command line.
 no_vm_left() {
-	for _ in $(seq 50); do
+	for _ in $(seq 600); do
 		pgrep -f "qemu-system.*$2" > /dev/null || return 0
 		sleep 0.1
 	done
@@ -84,7 +84,7 @@ start_vm() {
 	# A background job ignores SIGINT from its start, which bash can't undo.
 	setsid env --default-signal=INT vm/run --accel tcg --rw "$scratch" -- sh -c "touch '$scratch/up'; sleep 300" > /dev/null 2> "$scratch/err" < /dev/null &
 	vm_pid=$!
-	for _ in $(seq 600); do
+	for _ in $(seq 3000); do
 		[ ! -e "$scratch/up" ] || break
 		sleep 0.2
 	done
