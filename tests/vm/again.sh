@@ -75,6 +75,7 @@ expect 8 "$nothing" 2 --rerun-failed
 holds 'only the failed test to run' grep -q '^0% tests passed, 1 tests failed out of 1$' "$scratch/text"
 list "one host $once" 'two vm false'
 expect 0 "^$passed: one; " 2 -R one
+expect 8 "$nothing" 0 -R no-such-test
 
 list "one host $once" "two host $once" "three host $once" "four host $once"
 expect 8 "$nothing" 1
