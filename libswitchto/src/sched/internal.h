@@ -492,6 +492,7 @@ void switchto_monitor_end(struct switchto_sched *sched);
  * A mark for each descriptor and direction: an odd number counts its events; NOT_READY: there
  * was none since the last system call; or the task that waits for one. HUNG_UP: the other end is
  * closed, and no further event says that there is data. A short read does not end it, EAGAIN does.
+ * Only of a stream does a short read say that it is empty: a datagram is shorter than the buffer.
  *
  * Those below NOT_READY, no event changes. UNKNOWN: no slot polls the descriptor. UNARMED: one
  * does, but not for output: most sockets are never full. BLOCKS: it can't be polled, and its
@@ -510,8 +511,15 @@ static inline bool is_ready(uintptr_t mark)
 struct mark {
 	_Atomic uintptr_t in, out;
 	_Atomic(struct slot *) slot; /* that polls the descriptor; NULL: none */
-	pthread_mutex_t lock;	     /* of changes of the slot */
+	atomic_bool stream;
+	pthread_mutex_t lock; /* of changes of the slot */
 };
+
+/* Has a read of @size, which returned @result, left nothing? */
+static inline bool was_emptied(const struct mark *mark, long result, size_t size)
+{
+	return (size_t)result < size && atomic_load_explicit(&mark->stream, memory_order_relaxed);
+}
 
 static inline struct switchto_task *mark_task(uintptr_t mark)
 {
