@@ -19,7 +19,8 @@ TID_LIMIT = 1 << 22
 EARLY_NONE, EARLY_CLOSED = 0, (1 << 64) - 1
 
 # Tasks, slots and marks: src/sched/internal.h.
-TOKEN, PARKED, WAITS, FINISHED = 1, 2, 4, 8
+TOKEN, PARKED, FINISHED = 1, 2, 8
+WAITS = 4 | 16  # WAITING, LOCKING
 USER, INSIDE, OWNER_STATE = 1, 2, 3
 MARKS, NOT_READY = 1024, 8
 # The scheduling layer's own functions at the outer end of a task's stack.
@@ -277,7 +278,7 @@ class Scheduler:
         if self.runs and self.slots and int(self.slots[0]["dispatcher"]):
             threads.append(self.slots[0]["dispatcher"].dereference())
         self.granted = {int(t["granted"]): t for t in threads if int(t["granted"])}
-        self.owned = {(int(t["slot"]), int(t["epoch"])): t for t in threads}
+        self.owned = {(int(t["slot"]), int(t["user"]) & ~OWNER_STATE): t for t in threads}
         self.tasks = [t for t in chain(value["all_tasks"], "next_of_all")
                       if not int(t["state"]) & FINISHED]
 

@@ -389,6 +389,103 @@ static void in_parts(void **state)
 	run_tasks(sched);
 }
 
+/* --- what a short read does not say --- */
+
+/* All is there before the first read: no event comes in between. */
+static void read_short(void *arg)
+{
+	const int fd = (int)(long)arg;
+	const struct timespec late = in(60 * NSEC_PER_SEC);
+	char buffer[16];
+
+	CHECK_EQ(&verdict, switchto_recv(fd, buffer, sizeof(buffer), MSG_PEEK, &late), 3);
+	CHECK_EQ(&verdict, switchto_recv(fd, buffer, sizeof(buffer), MSG_PEEK, &late), 3);
+	CHECK_EQ(&verdict, switchto_recv(fd, buffer, sizeof(buffer), 0, &late), 3);
+	CHECK(&verdict, memcmp(buffer, "abc", 3) == 0);
+}
+
+static void read_datagrams(void *arg)
+{
+	const struct timespec late = in(60 * NSEC_PER_SEC);
+	char buffer[16];
+
+	read_short(arg);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, sizeof(buffer), 0, &late), 2);
+	CHECK(&verdict, memcmp(buffer, "de", 2) == 0);
+	CHECK_EQ(&verdict, switchto_read(ends[0], buffer, sizeof(buffer), &late), 1);
+	CHECK_EQ(&verdict, switchto_read(ends[0], buffer, sizeof(buffer), &late), 1);
+	CHECK(&verdict, buffer[0] == 'g');
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void no_wait(void *arg)
+{
+	struct msghdr message = { 0 };
+	char byte = 'x';
+
+	(void)arg;
+	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, MSG_DONTWAIT, NULL), EAGAIN);
+	CHECK_ERR(&verdict, switchto_recvmsg(ends[0], &message, MSG_DONTWAIT, NULL), EAGAIN);
+	CHECK_EQ(&verdict, switchto_send(ends[1], &byte, 1, MSG_DONTWAIT, NULL), 1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, NULL), 1);
+	while (switchto_send(ends[1], &byte, 1, MSG_DONTWAIT, NULL) == 1)
+		;
+	CHECK_EQ(&verdict, errno, EAGAIN);
+	CHECK_ERR(&verdict, switchto_sendmsg(ends[1], &message, MSG_DONTWAIT, NULL), EAGAIN);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+/* That the queue of errors is empty says nothing of the data. */
+static void no_errors(void *arg)
+{
+	const int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	struct sockaddr_in self = { .sin_family = AF_INET };
+	socklen_t length = sizeof(self);
+	char byte = 'x';
+
+	(void)arg;
+	/* Connected to itself. */
+	self.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK_EQ(&verdict, bind(fd, (struct sockaddr *)&self, length), 0);
+	CHECK_EQ(&verdict, getsockname(fd, (struct sockaddr *)&self, &length), 0);
+	CHECK_EQ(&verdict, connect(fd, (struct sockaddr *)&self, length), 0);
+	CHECK_EQ(&verdict, switchto_send(fd, &byte, 1, 0, NULL), 1);
+	CHECK_EQ(&verdict, switchto_recv(fd, &byte, 1, MSG_PEEK, NULL), 1);
+	CHECK_ERR(&verdict, switchto_recv(fd, &byte, 1, MSG_ERRQUEUE, NULL), EAGAIN);
+	CHECK_EQ(&verdict, switchto_recv(fd, &byte, 1, 0, NULL), 1);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+static void short_reads(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	assert_int_equal(send(ends[1], "abc", 3, 0), 3);
+	spawn(sched, read_short, (void *)(long)ends[0]);
+	run_tasks(sched);
+	close(ends[0]);
+	close(ends[1]);
+
+	sched = new_sched(NULL);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
+	assert_int_equal(send(ends[1], "abc", 3, 0), 3);
+	assert_int_equal(send(ends[1], "de", 2, 0), 2);
+	assert_int_equal(send(ends[1], "f", 1, 0), 1);
+	assert_int_equal(send(ends[1], "g", 1, 0), 1);
+	spawn(sched, read_datagrams, (void *)(long)ends[0]);
+	run_tasks(sched);
+
+	sched = new_sched(NULL);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
+	spawn(sched, no_wait, NULL);
+	spawn(sched, no_errors, NULL);
+	run_tasks(sched);
+}
+
 static void write_one(void *arg)
 {
 	(void)arg;
@@ -558,6 +655,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(closed_while_somebody_comes),
 		cmocka_unit_test(numbers_are_used_again),
 		cmocka_unit_test(in_parts),
+		cmocka_unit_test(short_reads),
 		cmocka_unit_test(polled),
 		cmocka_unit_test(spliced),
 		cmocka_unit_test(file),

@@ -19,6 +19,9 @@
  * away, and makes it ready after that. So one of several that would wake it does. The task may
  * be claimed before it has picked, and may pick itself: then it returns without a switch.
  *
+ * A task that waits for a mutex is LOCKING, and nobody claims it: only who gives it the mutex makes
+ * it ready, once.
+ *
  * Wakes of a WAITING task may come too many: each wait looks at its own condition again. The
  * memory of a task is used for tasks until the scheduler is destroyed, so a late one does no harm.
  *
@@ -30,6 +33,8 @@
 
 #include "switchto/sched.h"
 #include "switchto/switchto.h"
+
+#include "fifo.h"
 
 /*
  * Static probes, as in ../probes.h, of a provider of their own: no name can meet one of the core's.
@@ -75,12 +80,13 @@
 /* A time on CLOCK_MONOTONIC in ns. */
 typedef int64_t nsec_t;
 
-/* task->state. None of the last three: it runs, is ready, or has been claimed. */
+/* task->state. None but TOKEN: it runs, is ready, or has been claimed. */
 enum {
 	TOKEN = 1,    /* an unpark is pending; not with PARKED */
 	PARKED = 2,   /* sleeps in switchto_park() */
 	WAITING = 4,  /* sleeps in another call */
 	FINISHED = 8, /* has ended; a new task begins so */
+	LOCKING = 16, /* sleeps until it is given a mutex */
 };
 
 /* In the probe sleep: WAITING for a descriptor. */
@@ -120,7 +126,7 @@ struct thread {
 	_Atomic(struct slot *) granted; /* a slot that it has been given and not taken yet */
 	pid_t tid;
 	struct slot *slot; /* that it owns, unless the monitor took it */
-	uint32_t epoch;	   /* of its ownership */
+	uint32_t user;	   /* slot->owner while it is outside; set by who grants it the slot */
 	struct switchto_task *task;
 	bool in_region;			 /* a blocking one */
 	struct thread *next_idle, *next; /* among the idle ones; among all */
@@ -153,6 +159,10 @@ struct slot {
 	struct switchto_sched *sched;
 	struct thread *dispatcher;
 	void *queue;
+	bool is_fifo; /* the policy, whose functions are in line then */
+	/* The policy's. */
+	void (*enqueue)(void *queue, struct switchto_entry *entry, enum switchto_reason why);
+	struct switchto_entry *(*pick)(void *queue);
 	bool over; /* its dispatcher found no tasks, and ended. With the scheduler's lock */
 	_Atomic unsigned int picks; /* until it polls; the monitor looks whether it changes */
 	struct timers timers;
@@ -273,20 +283,21 @@ bool switchto_slot_enter_late(struct thread *me, uint32_t owner);
 /* False: @me does not own its slot, or is inside already. */
 static inline bool try_enter(struct thread *me)
 {
-	uint32_t owner = me->epoch + USER;
+	uint32_t owner = me->user;
 
-	return atomic_compare_exchange_strong_explicit(&me->slot->owner, &owner, me->epoch + INSIDE,
-						       memory_order_acquire, memory_order_relaxed);
+	return atomic_compare_exchange_strong_explicit(&me->slot->owner, &owner,
+						       owner - USER + INSIDE, memory_order_acquire,
+						       memory_order_relaxed);
 }
 
 /* @me has a task. False: it is inside already, or in a blocking region. */
 static inline bool enter_task(struct thread *me)
 {
-	uint32_t owner = me->epoch + USER;
+	uint32_t owner = me->user;
 
 	window();
 	if (unlikely(!atomic_compare_exchange_strong_explicit(&me->slot->owner, &owner,
-							      me->epoch + INSIDE,
+							      owner - USER + INSIDE,
 							      memory_order_acquire,
 							      memory_order_relaxed)))
 		return switchto_slot_enter_late(me, owner);
@@ -313,7 +324,7 @@ static inline struct thread *enter(void)
 
 static inline void leave(struct thread *me)
 {
-	atomic_store_explicit(&me->slot->owner, me->epoch + USER, memory_order_release);
+	atomic_store_explicit(&me->slot->owner, me->user, memory_order_release);
 }
 
 /*
@@ -337,7 +348,10 @@ static inline void enqueue_task(struct slot *slot, struct switchto_task *task,
 				enum switchto_reason why)
 {
 	probe2(ready, task, why);
-	slot->sched->policy->enqueue(slot->queue, &task->entry, why);
+	if (likely(slot->is_fifo))
+		fifo_enqueue(slot->queue, &task->entry, why);
+	else
+		slot->enqueue(slot->queue, &task->entry, why);
 }
 
 /* The same of one that has been claimed, and may have a deadline. */
@@ -354,6 +368,24 @@ static inline void slot_enqueue(struct slot *slot, struct switchto_task *task,
  * if it is in none, or does not know.
  */
 void switchto_slot_ready(struct slot *inside, struct switchto_task *task, enum switchto_reason why);
+
+/* The same, WOKEN. 0 */
+int switchto_slot_ready_woken(struct switchto_task *task);
+
+/* The same of one that has no deadline, in line if both are of one slot. */
+static ALWAYS_INLINE int ready(struct thread *me, struct switchto_task *task)
+{
+	struct slot *slot = task->slot;
+
+	if (likely(me) && likely(me->slot == slot) && likely(slot->is_fifo) &&
+	    likely(try_enter(me))) {
+		probe2(ready, task, SWITCHTO_WOKEN);
+		fifo_enqueue(slot->queue, &task->entry, SWITCHTO_WOKEN);
+		leave(me);
+		return 0;
+	}
+	return switchto_slot_ready_woken(task);
+}
 
 /* Into the queue of @slot, inside of it. */
 void switchto_slot_empty_inbox(struct slot *slot);
@@ -459,8 +491,6 @@ struct waiter {
 };
 
 void switchto_waiter_begin(struct waiter *waiter);
-/* Until it fires, of a task, outside. The path of a lock. */
-void switchto_slot_wait_fired(struct thread *me, struct waiter *waiter);
 /* 0 if it fired; ETIMEDOUT, ENOMEM; ECANCELED, if the task is cancelled and @cancels. */
 int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels);
 /* When it has fired, it may be gone. */
@@ -492,6 +522,7 @@ void switchto_monitor_end(struct switchto_sched *sched);
  * A mark for each descriptor and direction: an odd number counts its events; NOT_READY: there
  * was none since the last system call; or the task that waits for one. HUNG_UP: the other end is
  * closed, and no further event says that there is data. A short read does not end it, EAGAIN does.
+ * Only of a stream does a short read say that it is empty: a datagram is shorter than the buffer.
  *
  * Those below NOT_READY, no event changes. UNKNOWN: no slot polls the descriptor. UNARMED: one
  * does, but not for output: most sockets are never full. BLOCKS: it can't be polled, and its
@@ -510,8 +541,15 @@ static inline bool is_ready(uintptr_t mark)
 struct mark {
 	_Atomic uintptr_t in, out;
 	_Atomic(struct slot *) slot; /* that polls the descriptor; NULL: none */
-	pthread_mutex_t lock;	     /* of changes of the slot */
+	atomic_bool stream;
+	pthread_mutex_t lock; /* of changes of the slot */
 };
+
+/* Has a read of @size, which returned @result, left nothing? */
+static inline bool was_emptied(const struct mark *mark, long result, size_t size)
+{
+	return (size_t)result < size && atomic_load_explicit(&mark->stream, memory_order_relaxed);
+}
 
 static inline struct switchto_task *mark_task(uintptr_t mark)
 {

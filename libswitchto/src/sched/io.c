@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * I/O of tasks: the system call of that name on a descriptor that does not block, and a wait
- * if it says EAGAIN. A read of less than was asked for has emptied the descriptor: then the next
- * one waits at once, and saves the call that would say so. On a file, which can't be polled, the
+ * if it says EAGAIN. A read of less than was asked for has emptied a stream: then the next one
+ * waits at once, and saves the call that would say so. On a file, which can't be polled, the
  * slot's ring does it; without a ring, it is done in a blocking region.
  */
 #define _GNU_SOURCE
@@ -143,7 +143,8 @@ static inline bool is_done(_Atomic uintptr_t *mark, uintptr_t before, long resul
 
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline)
 {
-	UNTIL_DONE_OR(fd, in, (size_t)result < size, deadline, CALL(read, fd, buffer, size),
+	UNTIL_DONE_OR(fd, in, was_emptied(mark, result, size), deadline,
+		      CALL(read, fd, buffer, size),
 		      on_file(RING_READ, SYS_read, fd, buffer, size, deadline));
 }
 
@@ -153,9 +154,26 @@ ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct tim
 		      on_file(RING_WRITE, SYS_write, fd, buffer, size, deadline));
 }
 
+/* With these flags a call does not wait, and what it says is not said of the socket's data. */
+enum { AT_ONCE = MSG_DONTWAIT | MSG_ERRQUEUE | MSG_OOB };
+
+/* @call, once. */
+#define ONCE(call) (current_task() ? with_errno(call) : -1)
+
+static __attribute__((noinline)) ssize_t recv_specially(int fd, void *buffer, size_t size,
+							int flags, const struct timespec *deadline)
+{
+	if (flags & AT_ONCE)
+		return ONCE(CALL(recvfrom, fd, buffer, size, flags | MSG_DONTWAIT, NULL, NULL));
+	/* A short one leaves all there. */
+	UNTIL_DONE(fd, in, false, deadline, CALL(recvfrom, fd, buffer, size, flags, NULL, NULL));
+}
+
 ssize_t switchto_recv(int fd, void *buffer, size_t size, int flags, const struct timespec *deadline)
 {
-	UNTIL_DONE(fd, in, (size_t)result < size, deadline,
+	if (unlikely(flags & (AT_ONCE | MSG_PEEK)))
+		return recv_specially(fd, buffer, size, flags, deadline);
+	UNTIL_DONE(fd, in, was_emptied(mark, result, size), deadline,
 		   CALL(recvfrom, fd, buffer, size, flags, NULL, NULL));
 }
 
@@ -173,7 +191,7 @@ ssize_t switchto_send(int fd, const void *buffer, size_t size, int flags,
 
 		if (likely(result >= 0))
 			return result;
-		if (result != -EAGAIN && result != -EINTR)
+		if ((result != -EAGAIN && result != -EINTR) || flags & MSG_DONTWAIT)
 			return fail((int)-result);
 	}
 	return send_later(fd, buffer, size, flags, deadline);
@@ -195,12 +213,16 @@ ssize_t switchto_writev(int fd, const struct iovec *parts, int count,
 
 ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct timespec *deadline)
 {
+	if (unlikely(flags & AT_ONCE))
+		return ONCE(CALL(recvmsg, fd, message, flags | MSG_DONTWAIT));
 	UNTIL_DONE(fd, in, false, deadline, CALL(recvmsg, fd, message, flags));
 }
 
 ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
 			 const struct timespec *deadline)
 {
+	if (unlikely(flags & MSG_DONTWAIT))
+		return ONCE(CALL(sendmsg, fd, message, flags));
 	UNTIL_DONE(fd, out, false, deadline, CALL(sendmsg, fd, message, flags));
 }
 

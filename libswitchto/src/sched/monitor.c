@@ -164,13 +164,13 @@ static void change_owner(struct thread *me, uint32_t from, uint32_t to)
 
 	window();
 	do {
-		owner = me->epoch + from;
-		if (atomic_compare_exchange_strong(&me->slot->owner, &owner, me->epoch + to))
+		owner = me->user - USER + from;
+		if (atomic_compare_exchange_strong(&me->slot->owner, &owner, me->user - USER + to))
 			return;
-	} while (owner == (me->epoch + VISITED) && !sched_yield());
+	} while (owner == (me->user - USER + VISITED) && !sched_yield());
 	/* The monitor took the slot. */
 	switchto_slot_regain(me);
-	atomic_store_explicit(&me->slot->owner, me->epoch + to, memory_order_release);
+	atomic_store_explicit(&me->slot->owner, me->user - USER + to, memory_order_release);
 }
 
 int switchto_block_begin(void)
@@ -180,7 +180,7 @@ int switchto_block_begin(void)
 
 	if (!me || !me->task)
 		return fail(EPERM);
-	if (atomic_load(&me->slot->owner) == (me->epoch + INSIDE))
+	if (atomic_load(&me->slot->owner) == (me->user - USER + INSIDE))
 		return fail(EDEADLK);
 	if (me->in_region)
 		return fail(EINVAL);

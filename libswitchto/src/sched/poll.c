@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { EVENTS = 128 };
@@ -171,6 +173,18 @@ static struct mark *get_mark(struct switchto_sched *sched, int number)
 	return mark_of(sched, fd);
 }
 
+/* A stream socket, or a pipe that does not keep packets apart. */
+static bool is_stream(int fd, int flags)
+{
+	socklen_t size = sizeof(int);
+	struct stat found;
+	int type;
+
+	if (!getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size))
+		return type == SOCK_STREAM;
+	return !fstat(fd, &found) && S_ISFIFO(found.st_mode) && !(flags & O_DIRECT);
+}
+
 /* With the mark's lock. 0 or an error number. */
 static int arm(struct slot *slot, struct mark *mark, int fd, bool output)
 {
@@ -213,6 +227,8 @@ struct mark *switchto_poll_add(struct slot *slot, int fd, bool output)
 		return NULL;
 	/* Two tasks may come here at once. */
 	pthread_mutex_lock(&mark->lock);
+	if (!atomic_load(&mark->slot))
+		atomic_store_explicit(&mark->stream, is_stream(fd, flags), memory_order_relaxed);
 	error = arm(slot, mark, fd, output);
 	pthread_mutex_unlock(&mark->lock);
 	if (error)

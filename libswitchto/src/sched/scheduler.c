@@ -181,8 +181,8 @@ static int run_slots(struct switchto_sched *sched, struct thread *me)
 
 	sched->slot[0].dispatcher = me;
 	me->slot = &sched->slot[0];
-	me->epoch = atomic_load(&me->slot->owner) & ~(OWNER_STATES - 1);
-	atomic_store(&me->slot->owner, me->epoch + INSIDE);
+	me->user = (atomic_load(&me->slot->owner) & ~(OWNER_STATES - 1)) + USER;
+	atomic_store(&me->slot->owner, me->user - USER + INSIDE);
 	while (switchto_slot_dispatch(me) || !switchto_slot_is_over(me->slot))
 		;
 	while ((left = atomic_load(&sched->at_work)))

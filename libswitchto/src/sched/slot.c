@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The hot path: who owns a slot, who runs next, and how the slot goes from one to the other. */
 #define _GNU_SOURCE
-#include "internal.h"
+#include "dispatch.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -94,9 +94,15 @@ void switchto_slot_ready(struct slot *inside, struct switchto_task *task, enum s
 		atomic_fetch_sub(&sched->visitors, 1);
 }
 
+int switchto_slot_ready_woken(struct switchto_task *task)
+{
+	switchto_slot_ready(NULL, task, SWITCHTO_WOKEN);
+	return 0;
+}
+
 /* --- ownership --- */
 
-static ALWAYS_INLINE bool await(struct thread *me)
+bool switchto_slot_await(struct thread *me)
 {
 	struct slot *slot;
 
@@ -108,31 +114,15 @@ static ALWAYS_INLINE bool await(struct thread *me)
 	}
 	window();
 	me->slot = slot;
-	me->epoch = atomic_load_explicit(&slot->owner, memory_order_relaxed) & ~(OWNER_STATES - 1);
-	atomic_store_explicit(&slot->tid, me->tid, memory_order_relaxed);
 	return true;
 }
 
-bool switchto_slot_await(struct thread *me)
+bool switchto_slot_switched(struct thread *me, pid_t result)
 {
-	return await(me);
-}
-
-/* @me gives @slot to @next, and waits until it is given one again. */
-static ALWAYS_INLINE void hand_over(struct thread *me, struct slot *slot, struct thread *next)
-{
-	const pid_t tid = next->tid;
-
-	atomic_store_explicit(&slot->owner, me->epoch + OWNER_STATES + INSIDE,
-			      memory_order_relaxed);
-	if (!me->task && me != slot->dispatcher)
-		switchto_thread_idle(me);
-	window();
-	atomic_store_explicit(&next->granted, slot, memory_order_release);
-	window();
-	/* @next may have taken the slot already, ended with the scheduler, and be gone. */
-	if (unlikely(switchto_switch(tid) == -1) && errno != ESRCH)
+	/* The next one may have taken the slot already, ended with the scheduler, and be gone. */
+	if (result == -1 && errno != ESRCH)
 		broken("switchto_switch");
+	return switchto_slot_await(me);
 }
 
 void switchto_slot_regain(struct thread *me)
@@ -144,13 +134,14 @@ void switchto_slot_regain(struct thread *me)
 
 bool switchto_slot_enter_late(struct thread *me, uint32_t owner)
 {
-	if (owner == (me->epoch + INSIDE) || me->in_region)
+	if (owner == (me->user - USER + INSIDE) || me->in_region)
 		return false;
 	/* A visit is short, but the visitor may have lost its CPU. */
-	while (owner == (me->epoch + VISITED)) {
+	while (owner == (me->user - USER + VISITED)) {
 		sched_yield();
-		owner = me->epoch + USER;
-		if (atomic_compare_exchange_strong(&me->slot->owner, &owner, me->epoch + INSIDE))
+		owner = me->user;
+		if (atomic_compare_exchange_strong(&me->slot->owner, &owner,
+						   me->user - USER + INSIDE))
 			return true;
 	}
 	switchto_slot_regain(me);
@@ -159,24 +150,25 @@ bool switchto_slot_enter_late(struct thread *me, uint32_t owner)
 
 /* --- who is next --- */
 
-/* NULL: there are no tasks left. */
-static ALWAYS_INLINE struct switchto_task *next_task(struct slot *slot)
+__attribute__((noinline)) struct switchto_task *switchto_slot_next(struct slot *slot, bool none)
 {
 	struct switchto_sched *sched = slot->sched;
 
-	for (;;) {
-		struct switchto_entry *entry;
+	for (;; none = false) {
+		struct switchto_entry *entry = NULL;
 		unsigned int picks;
 
-		if (unlikely(atomic_load_explicit(&slot->inbox, memory_order_relaxed)))
-			switchto_slot_empty_inbox(slot);
-		picks = atomic_load_explicit(&slot->picks, memory_order_relaxed) - 1;
-		atomic_store_explicit(&slot->picks, picks, memory_order_relaxed);
-		if (unlikely(!picks)) {
-			atomic_store_explicit(&slot->picks, PICKS, memory_order_relaxed);
-			switchto_poll_events(slot, 0);
+		if (!none) {
+			if (atomic_load_explicit(&slot->inbox, memory_order_relaxed))
+				switchto_slot_empty_inbox(slot);
+			picks = atomic_load_explicit(&slot->picks, memory_order_relaxed) - 1;
+			atomic_store_explicit(&slot->picks, picks, memory_order_relaxed);
+			if (unlikely(!picks)) {
+				atomic_store_explicit(&slot->picks, PICKS, memory_order_relaxed);
+				switchto_poll_events(slot, 0);
+			}
+			entry = slot->pick(slot->queue);
 		}
-		entry = sched->policy->pick(slot->queue);
 		if (entry) {
 			probe2(run, slot, entry);
 			return (struct switchto_task *)entry;
@@ -199,28 +191,17 @@ static void adopt(struct thread *me, struct switchto_task *task)
 	me->task = task;
 }
 
-static ALWAYS_INLINE bool dispatch(struct thread *me)
+bool switchto_slot_dispatch(struct thread *me)
 {
 	struct slot *slot = me->slot;
 	struct switchto_task *task = next_task(slot);
 	struct thread *next = task ? task->thread : slot->dispatcher;
 
-	if (task && !task->started) {
-		task->started = true;
-		if (!me->task && me != slot->dispatcher) {
-			adopt(me, task);
-			return true;
-		}
+	if (task && !task->started && !me->task && me != slot->dispatcher) {
+		adopt(me, task);
+		return true;
 	}
-	if (next == me)
-		return task;
-	hand_over(me, slot, next);
-	return await(me);
-}
-
-bool switchto_slot_dispatch(struct thread *me)
-{
-	return dispatch(me);
+	return next == me ? task != NULL : hand_over(me, slot, next, me->task != NULL);
 }
 
 int switchto_yield(void)
@@ -231,7 +212,7 @@ int switchto_yield(void)
 	if (!me)
 		return -1;
 	enqueue_task(me->slot, me->task, SWITCHTO_YIELDED);
-	dispatch(me);
+	dispatch_task(me);
 	cancelled = atomic_load_explicit(&me->task->cancelled, memory_order_relaxed);
 	leave(me);
 	return unlikely(cancelled) ? fail(ECANCELED) : 0;
@@ -243,7 +224,7 @@ static inline int sleep_until(struct thread *me, struct switchto_task *task, nse
 	if (unlikely(deadline != NEVER))
 		return task_sleep(me, deadline, WAITING_IO);
 	probe2(sleep, task, WAITING_IO);
-	dispatch(me);
+	dispatch_task(me);
 	return task->woken_by;
 }
 
@@ -281,26 +262,14 @@ int switchto_slot_wait_for(struct thread *me, _Atomic uintptr_t *mark,
 	return error;
 }
 
-void switchto_slot_wait_fired(struct thread *me, struct waiter *waiter)
-{
-	enter_task(me);
-	while (!atomic_load(&waiter->fired)) {
-		task_prepare(me->task, WAITING);
-		if (unlikely(atomic_load(&waiter->fired))) {
-			switchto_task_stay(me);
-			break;
-		}
-		probe2(sleep, me->task, WAITING);
-		dispatch(me);
-	}
-	leave(me);
-}
-
 /* --- begin and end --- */
 
 int switchto_slot_begin(struct slot *slot, struct switchto_sched *sched)
 {
 	slot->sched = sched;
+	slot->enqueue = sched->policy->enqueue;
+	slot->pick = sched->policy->pick;
+	slot->is_fifo = sched->policy == &switchto_fifo;
 	slot->queue = calloc(1, sched->policy->queue_size +
 					(sched->wrapped ? sched->wrapped->queue_size : 0));
 	slot->epoll = slot->event = -1;

@@ -4,7 +4,7 @@
  * who form a stack. Who has the mutex turns the stack round into a list of its own, the oldest
  * first, when that list is empty. So unlock gives the mutex to the oldest without another lock.
  */
-#include "internal.h"
+#include "dispatch.h"
 
 #define UNLOCKED NULL
 #define LOCKED ((void *)1)
@@ -12,25 +12,21 @@
 struct queued {
 	struct waiter waiter;
 	struct queued *next, *prev;
-	void *who; /* for a mutex: who will have it; in a queue: not NULL while it is there */
+	void *who; /* for a mutex: the thread that will have it; in a queue: not NULL while it is there */
 };
 
 /* A task, or another thread. */
-static inline void *myself(void)
+static inline void *myself(struct thread *me)
 {
-	struct thread *me = switchto_current;
-
-	return me && me->task ? (void *)me->task : (void *)&switchto_current;
+	return likely(me && me->task) ? (void *)me->task : (void *)&switchto_current;
 }
 
 /* --- mutexes --- */
 
 /* A task that has locked one must not end. */
-static inline void count_held(unsigned int more)
+static inline void count_held(struct thread *me, unsigned int more)
 {
-	struct thread *me = switchto_current;
-
-	if (me && me->task)
+	if (likely(me && me->task))
 		me->task->held += more;
 }
 
@@ -45,86 +41,179 @@ static inline bool try_lock(struct switchto_mutex *mutex, void *who)
 	return true;
 }
 
-static __attribute__((noinline)) int lock_slowly(struct switchto_mutex *mutex, void *who)
+/*
+ * Locks @mutex, or puts @queued on its stack: then who unlocks it makes @who its owner. The last
+ * one's next is LOCKED.
+ */
+static inline bool lock_or_push(struct switchto_mutex *mutex, struct queued *queued, void *who)
 {
 	void *word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
+
+	for (;;) {
+		if (unlikely(word == UNLOCKED)) {
+			if (try_lock(mutex, who))
+				return true;
+			word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
+			continue;
+		}
+		queued->next = word;
+		if (likely(__atomic_compare_exchange_n(&mutex->word, &word, queued, false,
+						       __ATOMIC_RELEASE, __ATOMIC_RELAXED)))
+			return false;
+	}
+}
+
+/* @who is a thread, or a task in a blocking region: it waits as any thread does. */
+static __attribute__((noinline)) int lock_in_thread(struct switchto_mutex *mutex, void *who)
+{
 	struct queued queued = { .who = who };
 
 	if (__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) == who)
 		return fail(EDEADLK);
-	switchto_waiter_begin(&queued.waiter);
-	do {
-		if (word == UNLOCKED) {
-			if (try_lock(mutex, who))
-				return 0;
-			word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
-			continue;
-		}
-		queued.next = word == LOCKED ? NULL : word;
-	} while (word == UNLOCKED ||
-		 !__atomic_compare_exchange_n(&mutex->word, &word, &queued, false, __ATOMIC_RELEASE,
-					      __ATOMIC_RELAXED));
-	/* Who unlocks it makes the caller its owner. */
-	if (likely(queued.waiter.task))
-		switchto_slot_wait_fired(switchto_current, &queued.waiter);
-	else
+	if (!lock_or_push(mutex, &queued, who))
 		switchto_waiter_wait(&queued.waiter, NEVER, false);
 	return 0;
 }
 
+static inline void end_locking(struct switchto_task *task)
+{
+	task->held++;
+	atomic_fetch_and_explicit(&task->state, ~(uint32_t)LOCKING, memory_order_relaxed);
+}
+
+/* Inside, and leaves. 0 */
+static ALWAYS_INLINE int lock_inside(struct switchto_mutex *mutex, struct thread *me,
+				     struct switchto_task *task)
+{
+	struct queued queued;
+
+	queued.waiter.task = task;
+	atomic_fetch_or_explicit(&task->state, LOCKING, memory_order_relaxed);
+	if (likely(!lock_or_push(mutex, &queued, task))) {
+		window();
+		probe2(sleep, task, LOCKING);
+		dispatch_task(me);
+	} else {
+		end_locking(task);
+	}
+	leave(me);
+	return 0;
+}
+
+/* Of a task that has lost its slot, is in a blocking region, or in the scheduler already. */
+static __attribute__((noinline)) int lock_late(struct switchto_mutex *mutex, struct thread *me,
+					       struct switchto_task *task)
+{
+	if (enter_task(me))
+		return lock_inside(mutex, me, task);
+	if (!me->in_region || lock_in_thread(mutex, task))
+		return fail(EDEADLK);
+	task->held++;
+	return 0;
+}
+
+static __attribute__((noinline)) int lock_in_task(struct switchto_mutex *mutex, struct thread *me,
+						  struct switchto_task *task)
+{
+	if (unlikely(__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) == task))
+		return fail(EDEADLK);
+	return likely(try_enter(me)) ? lock_inside(mutex, me, task) : lock_late(mutex, me, task);
+}
+
 int switchto_mutex_lock(struct switchto_mutex *mutex)
 {
-	void *who = myself();
+	struct thread *me = switchto_current;
+	struct switchto_task *task = likely(me) ? me->task : NULL;
 
-	if (unlikely(!try_lock(mutex, who)) && lock_slowly(mutex, who))
-		return -1;
-	count_held(1);
+	if (unlikely(!task))
+		return try_lock(mutex, &switchto_current) ?
+			       0 :
+			       lock_in_thread(mutex, &switchto_current);
+	if (unlikely(!try_lock(mutex, task)))
+		return lock_in_task(mutex, me, task);
+	task->held++;
 	return 0;
 }
 
 int switchto_mutex_trylock(struct switchto_mutex *mutex)
 {
-	if (!try_lock(mutex, myself()))
+	struct thread *me = switchto_current;
+
+	if (!try_lock(mutex, myself(me)))
 		return fail(EBUSY);
-	count_held(1);
+	count_held(me, 1);
 	return 0;
 }
 
-/* The caller has @mutex. */
-static void hand_over(struct switchto_mutex *mutex)
+/* The oldest of those who wait for @mutex. The others become the list. */
+static inline struct queued *take_oldest(struct switchto_mutex *mutex)
 {
-	struct queued *next = mutex->waiters, *newest;
+	struct queued *newest = __atomic_exchange_n(&mutex->word, LOCKED, __ATOMIC_ACQUIRE);
+	struct queued *list = NULL, *older;
 
-	if (!next) {
-		void *word = LOCKED;
-
-		__atomic_store_n(&mutex->owner, NULL, __ATOMIC_RELAXED);
-		window();
-		if (__atomic_compare_exchange_n(&mutex->word, &word, UNLOCKED, false,
-						__ATOMIC_RELEASE, __ATOMIC_RELAXED))
-			return;
-		newest = __atomic_exchange_n(&mutex->word, LOCKED, __ATOMIC_ACQUIRE);
-		do {
-			struct queued *older = newest->next;
-
-			newest->next = next;
-			next = newest;
-			newest = older;
-		} while (newest);
+	if (likely(newest->next == LOCKED))
+		return newest;
+	for (; (older = newest->next) != LOCKED; newest = older) {
+		newest->next = list;
+		list = newest;
 	}
+	mutex->waiters = list;
+	return newest;
+}
+
+/* False: somebody has come to wait for @mutex. */
+static inline bool try_unlock(struct switchto_mutex *mutex)
+{
+	void *word = LOCKED;
+
+	if (__atomic_load_n(&mutex->word, __ATOMIC_RELAXED) != word)
+		return false;
+	__atomic_store_n(&mutex->owner, NULL, __ATOMIC_RELAXED);
 	window();
-	mutex->waiters = next->next;
+	return __atomic_compare_exchange_n(&mutex->word, &word, UNLOCKED, false, __ATOMIC_RELEASE,
+					   __ATOMIC_RELAXED);
+}
+
+/* Gives @mutex, which the caller has, to @next. 0 */
+static __attribute__((noinline)) int give_to_thread(struct switchto_mutex *mutex,
+						    struct queued *next)
+{
 	__atomic_store_n(&mutex->owner, next->who, __ATOMIC_RELAXED);
 	switchto_waiter_fire(NULL, &next->waiter);
+	return 0;
+}
+
+static ALWAYS_INLINE int give(struct switchto_mutex *mutex, struct thread *me, struct queued *next)
+{
+	struct switchto_task *task = next->waiter.task;
+
+	window();
+	if (unlikely(!task))
+		return give_to_thread(mutex, next);
+	__atomic_store_n(&mutex->owner, task, __ATOMIC_RELAXED);
+	end_locking(task);
+	window();
+	return ready(me, task);
+}
+
+static __attribute__((noinline)) int not_owner(void)
+{
+	return fail(EPERM);
 }
 
 int switchto_mutex_unlock(struct switchto_mutex *mutex)
 {
-	if (unlikely(__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) != myself()))
-		return fail(EPERM);
-	count_held(-1U);
-	hand_over(mutex);
-	return 0;
+	struct thread *me = switchto_current;
+	struct queued *next = mutex->waiters;
+
+	if (unlikely(__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) != myself(me)))
+		return not_owner();
+	count_held(me, -1U);
+	if (unlikely(next)) {
+		mutex->waiters = next->next;
+		return give(mutex, me, next);
+	}
+	return likely(try_unlock(mutex)) ? 0 : give(mutex, me, take_oldest(mutex));
 }
 
 /* --- queues --- */
@@ -204,7 +293,7 @@ int switchto_cond_wait(struct switchto_cond *cond, struct switchto_mutex *mutex,
 
 	if (until < 0)
 		return fail(EINVAL);
-	if (__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) != myself())
+	if (__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) != myself(switchto_current))
 		return fail(EPERM);
 	switchto_mutex_lock(&cond->queue.lock);
 	error = wait_in(&cond->queue, until, mutex);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Tasks: how they begin, sleep, wake and end. */
 #define _GNU_SOURCE
-#include "internal.h"
+#include "dispatch.h"
 
 #include <linux/futex.h>
 #include <semaphore.h>
@@ -209,6 +209,7 @@ static void run_task(struct thread *me)
 {
 	struct switchto_task *task = me->task;
 
+	task->started = true;
 	leave(me);
 	probe1(task_begin, task);
 	task->fn(task->arg);
@@ -245,6 +246,8 @@ void switchto_thread_grant(struct thread *thread, struct slot *slot)
 
 	window();
 	atomic_store(&slot->owner, epoch + INSIDE);
+	thread->user = epoch + USER;
+	atomic_store_explicit(&slot->tid, thread->tid, memory_order_relaxed);
 	atomic_store_explicit(&thread->granted, slot, memory_order_release);
 	switchto_resume(thread->tid);
 }
@@ -470,7 +473,30 @@ static int pause_task(uint32_t how, nsec_t deadline)
 
 int switchto_park(const struct timespec *deadline)
 {
-	return pause_task(PARKED, switchto_deadline(deadline));
+	struct switchto_task *task;
+	struct thread *me;
+	int error;
+
+	if (unlikely(deadline))
+		return pause_task(PARKED, switchto_deadline(deadline));
+	/* The same, in line. */
+	me = enter();
+	if (unlikely(!me))
+		return -1;
+	task = me->task;
+	if (unlikely(task_prepare(task, PARKED))) {
+		leave(me);
+		return 0;
+	}
+	if (unlikely(task_cancelled(me))) {
+		error = ECANCELED;
+	} else {
+		probe2(sleep, task, PARKED);
+		dispatch_task(me);
+		error = task->woken_by;
+	}
+	leave(me);
+	return unlikely(error) ? fail(error) : 0;
 }
 
 int switchto_sleep_until(const struct timespec *deadline)
@@ -492,7 +518,8 @@ int switchto_unpark(struct switchto_task *task)
 	} while (!atomic_compare_exchange_weak(&task->state, &state,
 					       state & PARKED ? 0 : state | TOKEN));
 	window();
-	if (state & PARKED)
-		switchto_slot_ready(NULL, task, SWITCHTO_WOKEN);
-	return 0;
+	if (!(state & PARKED))
+		return 0;
+	return likely(!task->timer) ? ready(switchto_current, task) :
+				      switchto_slot_ready_woken(task);
 }
