@@ -710,14 +710,18 @@ struct switchto_door *switchto_door_serve(int fd, unsigned int flags)
 	return door;
 }
 
-/* May a caller have this place? Nobody calls from it, and no server is at work for it. */
+/*
+ * May a caller have this place? Nobody calls from it, and no server is at work for it. A call
+ * that a dead caller has posted can be taken back.
+ */
 static bool is_free(const struct switchto_door *door, const struct place *place, uint32_t owner)
 {
-	uint32_t word;
+	uint32_t stage, word;
 
 	if (owner && !(owner & DEAD))
 		return false;
-	if (atomic_load(&place->stage) == IDLE)
+	stage = atomic_load(&place->stage);
+	if (stage != TAKEN && stage != DONE)
 		return true;
 	word = atomic_load(&place->word);
 	return (word & STATE) != WAITS || (word & FUTEX_TID_MASK) != server_of(door);
