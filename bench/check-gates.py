@@ -19,10 +19,15 @@ DEPTH = 0.05                # nested control groups, to none
 SHARE_POINTS = 3            # a chain's share of the CPU, to that of one thread
 ACCOUNTED_POINTS = 1        # all threads' CPU time, to the time that passed
 LIBRARY_INSN = 60           # the library, above a hand-off
+DOOR_INSN = 75              # a door, above a shared hand-off: half of a round trip
+DOOR_TO_PIPE = 2.5          # a pipe between processes, to a door
 PARKED = 1.10               # a switch beside the most parked threads, to one beside none
 STOCK_LIBRARY = 1.03        # the library on a stock kernel, to raw wake + wait
 PATCH_COST = 0.002          # what the patches add to existing operations
 AGREEMENT = 0.005           # repetitions, and boots, among each other
+
+DOOR = ("BM_Door", "swap", ONE_CPU)
+SHARED_SWAP = ("BM_FutexSwapShared", "", ONE_CPU)
 
 UNTOUCHED = (("BM_Futex", ONE_CPU), ("BM_SchedYield", ONE_CPU), ("BM_FutexWakeNone", ONE_THREAD),
              ("BM_Pipe", ONE_CPU))
@@ -194,6 +199,17 @@ def check(columns, growths):
                lambda switch, futex: at_most(switch, futex * STOCK_LIBRARY,
                                              f"{STOCK_LIBRARY} x BM_Futex"),
                ("BM_SwitchTo", "wake-wait", ONE_CPU), ("BM_Futex", "", ONE_CPU))
+
+    # Needs a kernel that hands over between processes, and its row.
+    if any(column.cell(SHARED_SWAP) for column in insn_patched):
+        gates.gate("a door", insn_patched, "the patched kernel in insn",
+                   lambda door, swap: at_most(door, swap + DOOR_INSN,
+                                              f"BM_FutexSwapShared + {DOOR_INSN}"),
+                   DOOR, SHARED_SWAP)
+        gates.gate("a door to a pipe", insn_patched, "the patched kernel in insn",
+                   lambda door, pipe: at_most(door * DOOR_TO_PIPE, pipe,
+                                              f"BM_ProcessPipe, {DOOR_TO_PIPE} x BM_Door"),
+                   DOOR, ("BM_ProcessPipe", "", ONE_CPU))
 
     crowded = [g for g in growths if g.whole.unit == "insn" and g.whole.patched]
     if not crowded:

@@ -17,17 +17,24 @@
  */
 static const double tolerance = 0.05;
 
-/* -1: it ended, or this kernel doesn't tell. */
-static long migrations_of(pid_t thread)
+/* What follows the colon in the line of @path that begins with @key. -1: there is none. */
+static long number_in(const std::string &path, const char *key)
 {
-	std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/sched");
+	std::ifstream file(path);
 	std::string line;
 
 	while (std::getline(file, line)) {
-		if (!line.rfind("se.nr_migrations", 0))
+		if (!line.rfind(key, 0))
 			return atol(line.c_str() + line.find(':') + 1);
 	}
 	return -1;
+}
+
+/* -1: it ended, or this kernel doesn't tell. */
+static long migrations_of(pid_t thread)
+{
+	return number_in("/proc/self/task/" + std::to_string(thread) + "/sched",
+			 "se.nr_migrations");
 }
 
 Census take_census(std::initializer_list<pid_t> threads)
@@ -41,6 +48,17 @@ Census take_census(std::initializer_list<pid_t> threads)
 		die("getrusage");
 	census.switches = usage.ru_nvcsw + usage.ru_nivcsw;
 
+	return census;
+}
+
+Census take_census_with(pid_t process)
+{
+	const std::string folder = "/proc/" + std::to_string(process);
+	Census census = take_census({ gettid() });
+
+	census.migrations[process] = number_in(folder + "/sched", "se.nr_migrations");
+	census.switches += number_in(folder + "/status", "voluntary_ctxt_switches") +
+			   number_in(folder + "/status", "nonvoluntary_ctxt_switches");
 	return census;
 }
 

@@ -30,6 +30,9 @@ struct Census {
  */
 Census take_census(std::initializer_list<pid_t> threads);
 
+/* The same, of the calling thread and of @process, which has one thread. */
+Census take_census_with(pid_t process);
+
 /* What the number of context switches says about a row. */
 enum class Switches {
 	ONE_PER_ITERATION,

@@ -95,6 +95,7 @@ static void add_all_rows(const Plan &plan)
 	add_boost_context_rows(plan);
 	add_share_rows(plan);
 	add_ring_rows(plan);
+	add_process_rows(plan);
 }
 
 int main(int argc, char **argv)

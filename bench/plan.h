@@ -67,5 +67,6 @@ void add_floor_rows(const Plan &plan);
 void add_boost_context_rows(const Plan &plan);
 void add_share_rows(const Plan &plan);
 void add_ring_rows(const Plan &plan);
+void add_process_rows(const Plan &plan);
 
 #endif

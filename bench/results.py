@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 FREE, ONE_CPU, ONE_THREAD = "free", "one_cpu", "1 thread"
 
 # Rows that begin so are of the library, and say which backend they are of; the others have none.
-LIBRARY_ROWS = ("BM_SwitchTo", "BM_SwitchResume", "BM_Task")
+LIBRARY_ROWS = ("BM_SwitchTo", "BM_SwitchResume", "BM_Task", "BM_Door")
 
 # Not a time but a part of the CPU; by "pair/hogs:1" and the like, not by placement.
 SHARE_ROW = "BM_Share"
@@ -46,6 +46,13 @@ TITLES = {
     "BM_FutexWakeNone": "futex wake that finds nobody",
     "BM_NullSyscall": "getppid",
     "BM_BoostContext": "fiber (Boost.Context)",
+    "BM_Door": "door, call and answer: each one switch",
+    "BM_ProcessFutex": "futex wake + wait, between processes",
+    "BM_ProcessSemaphore": "sem_t, between processes",
+    "BM_ProcessEventfd": "eventfd, between processes",
+    "BM_ProcessPipe": "pipe, between processes",
+    "BM_ProcessSocket": "UNIX socket, between processes",
+    "BM_ProcessSpin": "spinning, between processes",
 }
 ORDER = list(TITLES)
 PLACEMENTS = [FREE, ONE_CPU, ONE_THREAD]

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The futex(2) operations that the library issues, all on private futexes.
- * Each returns 0 or the error number, but for futex_answer() and
+ * The futex(2) operations that the library issues: on private futexes, but for those
+ * whose name ends in _shared, which door.c uses. Each returns 0 or the error number, but for futex_answer() and
  * futex_wake_hinted(), see there. errno may change.
  */
 #ifndef SWITCHTO_FUTEX_H
@@ -141,6 +141,25 @@ static inline int futex_swap(futex_word *word, uint32_t val, const struct timesp
 static inline long futex_wake_hinted(futex_word *wake, uint32_t hint)
 {
 	return futex_answer(NULL, SWITCHTO_FUTEX_SWAP | FUTEX_PRIVATE_FLAG, 0, NULL, wake, hint);
+}
+
+static inline int futex_wake_shared(futex_word *word)
+{
+	return futex_call(word, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static inline int futex_wait_shared(futex_word *word, uint32_t val, const struct timespec *deadline)
+{
+	if (!deadline)
+		return futex_sleep(word, FUTEX_WAIT, val, NULL, NULL, 0);
+
+	return futex_sleep(word, FUTEX_WAIT_BITSET, val, deadline, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+static inline int futex_swap_shared(futex_word *word, uint32_t val, const struct timespec *timeout,
+				    futex_word *wake, uint32_t hint)
+{
+	return futex_sleep(word, SWITCHTO_FUTEX_SWAP, val, timeout, wake, hint);
 }
 
 #endif /* SWITCHTO_FUTEX_H */

@@ -47,6 +47,14 @@ nm -D --defined-only "$lib/libswitchto.so" |
 	sed -n 's/^[0-9a-f]* [^A] \([^@]*\).*/\1/p' | sort >"$work/found"
 cat >"$work/wanted" <<-END
 	switchto_backend
+	switchto_door_call
+	switchto_door_close
+	switchto_door_connect
+	switchto_door_create
+	switchto_door_reply
+	switchto_door_reply_wait
+	switchto_door_serve
+	switchto_door_wait
 	switchto_resume
 	switchto_self
 	switchto_switch
@@ -79,7 +87,7 @@ stray=$(nm -g --defined-only "$lib/libswitchto.a" |
 	awk 'NF == 3 && $3 !~ /^(switchto_|_\.stapsdt\.base$)/ { print $3 }')
 [ -z "$stray" ] || fail "wanted names that begin with switchto_ in libswitchto.a, found: $stray"
 
-for page in man7/switchto.7 man7/switchto-sched.7 man2/futex_swap.2 \
+for page in man7/switchto.7 man7/switchto-door.7 man7/switchto-sched.7 man2/futex_swap.2 \
 	$(sed 's|.*|man3/&.3|' "$work/wanted" "$work/wanted_sched"); do
 	[ -s "$prefix/share/man/$page" ] || fail "wanted the man page share/man/$page, found none"
 done

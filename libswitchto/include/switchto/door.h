@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * libswitchto doors: hand the CPU to a thread of another process, with a message.
+ *
+ * A door is a file in memory. One thread serves at it, and up to SWITCHTO_DOOR_CALLERS threads
+ * call, from any processes that have the file. A call is one switch to the server, and the
+ * answer is one switch back. Each carries SWITCHTO_DOOR_WORDS words.
+ *
+ *	// The server. Errors are left out.
+ *	struct switchto_door_message m;
+ *	struct switchto_door *door = switchto_door_serve(fd, 0);
+ *
+ *	for (switchto_door_wait(door, &m, NULL);; switchto_door_reply_wait(door, &m, NULL))
+ *		m.word[0] = work(m.word[0]);
+ *
+ *	// A caller, in another process.
+ *	struct switchto_door *door = switchto_door_connect(fd, 0);
+ *
+ *	m.word[0] = 42;
+ *	switchto_door_call(door, &m, NULL);	// m.word[0] is the answer now
+ *
+ * Which threads
+ * -------------
+ * A handle belongs to the thread that made it: only this thread may use and close it. With it,
+ * a call fails with EPERM in another thread and in the child of a fork(). A thread may have
+ * several handles. Close a handle before its thread ends; else its memory is lost, but the others
+ * at the door find out as described below. The functions do not use switchto_wait() or pending
+ * resumes, and switchto_resume() does not end them.
+ *
+ * Order
+ * -----
+ * Calls are served one at a time, in the order in which they were made. Calls that are made at
+ * the same moment may be served in any order.
+ *
+ * When the other side dies
+ * ------------------------
+ * The kernel notices it when a thread ends, is killed or calls execve() (by a robust list, see
+ * set_robust_list(2)). No time passes, and no descriptor and no thread is needed for it.
+ *  - The server dies, or closes the door: every call that waits fails with EOWNERDEAD, and so
+ *    does every later one, until a thread serves at the door again. A call that failed was not
+ *    served, was served in part, or was served without an answer.
+ *  - A caller dies: its call is served or not, and its answer is dropped. Its place can be taken
+ *    by switchto_door_connect() when its call is no longer served.
+ * A stopped thread is not dead. For it, and for a server that does not answer, use deadlines.
+ *
+ * Trust
+ * -----
+ * A server is safe from its callers, and a caller from its server: whatever the other side
+ * writes, a call returns an answer or an error, at its deadline at the latest. What a message
+ * says is the program's to check. The callers of one door are not safe from each other. Give each
+ * caller that others must not trust a door, and a thread that serves at it. A file that can be
+ * truncated is a risk: see SWITCHTO_DOOR_UNSEALED. SECURITY.md of the sources says more.
+ *
+ * Signals and cancellation
+ * ------------------------
+ * As in <switchto/switchto.h>: a handler does not end a wait, there is no EINTR, and the calls
+ * are not cancellation points. A handler may not call these functions. It may siglongjmp() out of
+ * switchto_door_call(); the call is then like one after ETIMEDOUT. It must not leave the other
+ * functions so.
+ *
+ * Memory ordering: what a caller wrote before its call is seen by the server that takes the call,
+ * and what the server wrote before its answer is seen by the caller that gets the answer. This
+ * holds for other shared memory, too.
+ *
+ * Needs Linux 4.14, and glibc on a 64-bit machine (ENOTSUP elsewhere: the robust list). Sealed
+ * files need Linux 3.17. The backends are those of switchto_backend(); on kernels without
+ * FUTEX_SWAP a switch is FUTEX_WAKE and FUTEX_WAIT. switchto-door(7) has the rest.
+ */
+#ifndef SWITCHTO_DOOR_H
+#define SWITCHTO_DOOR_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define SWITCHTO_DOOR_WORDS 8
+#define SWITCHTO_DOOR_CALLERS 32
+
+/*
+ * For switchto_door_serve() and switchto_door_connect(): accept a file that is not sealed
+ * against truncation (shm_open(3), a file on a disk, a memfd without F_SEAL_SHRINK). Whoever can
+ * truncate the file can end this process with SIGBUS, and keep the kernel from noticing deaths.
+ */
+#define SWITCHTO_DOOR_UNSEALED 1u
+
+struct timespec; /* under -std=c99 time.h has none */
+
+struct switchto_door; /* a handle, in memory of this process only */
+
+struct switchto_door_message {
+	uint64_t word[SWITCHTO_DOOR_WORDS];
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+/**
+ * switchto_door_create() - make a door
+ * @fd:	an empty file, open for reading and writing, that becomes the door; or -1: make a
+ *	memfd, sealed against truncation and closed by execve()
+ *
+ * Pass the descriptor to the other processes: by inheritance, by SCM_RIGHTS (unix(7)), or as
+ * a file with a name. The caller owns it. No handle needs it after it was made.
+ *
+ * Return: @fd, or the new descriptor, or -1 and errno.
+ *
+ * errno: EEXIST, the file is not empty; those of memfd_create(2), ftruncate(2), fcntl(2) and
+ * mmap(2).
+ *
+ * Thread-safe. Not async-signal-safe.
+ */
+int switchto_door_create(int fd);
+
+/**
+ * switchto_door_serve() - become the server of a door
+ * @fd:		a door
+ * @flags:	0 or SWITCHTO_DOOR_UNSEALED
+ *
+ * A server may be restarted: after the server died or closed the door, another can serve.
+ *
+ * Return: a handle for switchto_door_wait(), reply_wait() and reply(), or NULL and errno.
+ * switchto_door_close() frees it.
+ *
+ * errno: EBUSY, another thread serves; EINVAL, @fd is no door of this version and page size, or
+ * @flags is wrong; EPERM, the file is not sealed against truncation; ENOTSUP, this C library has
+ * no robust list of the wanted form; ENOMEM; the initialization errors of switchto.h; those of
+ * fstat(2) and mmap(2).
+ *
+ * Thread-safe. Not async-signal-safe, not async-cancel-safe. Registers the thread.
+ */
+struct switchto_door *switchto_door_serve(int fd, unsigned int flags);
+
+/**
+ * switchto_door_connect() - become a caller of a door
+ * @fd, @flags:	as for switchto_door_serve()
+ *
+ * The server need not be there yet.
+ *
+ * Return: a handle for switchto_door_call(), or NULL and errno.
+ *
+ * errno: EAGAIN, all SWITCHTO_DOOR_CALLERS places are taken; the others as for
+ * switchto_door_serve(), without EBUSY.
+ *
+ * Safety: as switchto_door_serve().
+ */
+struct switchto_door *switchto_door_connect(int fd, unsigned int flags);
+
+/**
+ * switchto_door_call() - call the server, and wait for its answer
+ * @door:	a caller's handle of this thread
+ * @message:	the message; after success the answer. Unchanged after an error.
+ * @deadline:	a time on CLOCK_MONOTONIC, or NULL: for ever
+ *
+ * After ETIMEDOUT the server may be at work on the call. Then the next call first waits until the
+ * server has finished it, and drops that answer.
+ *
+ * Return: 0, or -1 and errno.
+ *
+ * errno: EOWNERDEAD, the server died or left; ENOTCONN, no server was there yet; ETIMEDOUT;
+ * EINVAL, @deadline is no valid time, or @door is a server's; EPERM, @door belongs to another
+ * thread or to the parent process; EPROTO, the other side wrote what it must not write.
+ *
+ * Thread-safe: only for threads with a handle each. Not async-signal-safe, not async-cancel-safe.
+ * Releases to the server, acquires from it.
+ *
+ * One futex(2) call if the server waits and answers: FUTEX_SWAP, or FUTEX_WAKE and FUTEX_WAIT.
+ */
+int switchto_door_call(struct switchto_door *door, struct switchto_door_message *message,
+		       const struct timespec *deadline);
+
+/**
+ * switchto_door_wait() - wait for a call
+ * @door:	a server's handle of this thread
+ * @message:	where to put the caller's message. Unchanged after an error.
+ * @deadline:	as for switchto_door_call()
+ *
+ * Return: the number of the caller's place, 0 ... SWITCHTO_DOOR_CALLERS - 1, or -1 and errno.
+ * A caller keeps its place until it closes its handle or dies.
+ *
+ * errno: ETIMEDOUT; EBUSY, the last call is not answered yet; EINVAL, EPERM as
+ * switchto_door_call().
+ *
+ * Safety: as switchto_door_call(). Acquires from the caller.
+ */
+int switchto_door_wait(struct switchto_door *door, struct switchto_door_message *message,
+		       const struct timespec *deadline);
+
+/**
+ * switchto_door_reply_wait() - answer the call, and wait for the next one
+ * @door:	a server's handle of this thread
+ * @message:	the answer; after success the next call's message. Unchanged after an error.
+ * @deadline:	as for switchto_door_call()
+ *
+ * Return: as switchto_door_wait(). After ETIMEDOUT the answer has been given.
+ *
+ * errno: as switchto_door_wait(), but EINVAL also if there is no call to answer. After EINVAL and
+ * EPERM nothing has happened.
+ *
+ * Safety: as switchto_door_call(). Releases to the caller, acquires from the next.
+ *
+ * One futex(2) call if nobody else calls meanwhile: FUTEX_SWAP, or FUTEX_WAKE and FUTEX_WAIT.
+ */
+int switchto_door_reply_wait(struct switchto_door *door, struct switchto_door_message *message,
+			     const struct timespec *deadline);
+
+/**
+ * switchto_door_reply() - answer the call, and go on
+ * @door:	a server's handle of this thread
+ * @message:	the answer
+ *
+ * Return: 0, or -1 and errno: EINVAL, EPERM as switchto_door_reply_wait().
+ *
+ * Safety: as switchto_door_call(). Releases to the caller.
+ */
+int switchto_door_reply(struct switchto_door *door, const struct switchto_door_message *message);
+
+/**
+ * switchto_door_close() - free a handle
+ * @door:	a handle of this thread, or NULL: nothing is done
+ *
+ * A server leaves the door: calls fail with EOWNERDEAD, the one being served among them. A
+ * caller gives up its place. The door stays.
+ *
+ * Return: 0, or -1 and errno: EPERM, @door belongs to another thread or to the parent process.
+ *
+ * Thread-safe. Not async-signal-safe, not async-cancel-safe.
+ */
+int switchto_door_close(struct switchto_door *door);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SWITCHTO_DOOR_H */
