@@ -5,7 +5,8 @@
 All columns of a benchmark run in turn, @rounds times: so slow drift changes all alike.
 With --warm-up each runs once before, so that the files that it reads are in memory.
 Writes a line of JSON per run: benchmark, column, seconds, CPU seconds, and a digest of what
-the program printed, without the lines that match --ignore.
+the program printed, without the lines that match --ignore. A program that measures a part of
+itself prints "measured N s, CPU N s": these are the seconds then.
 """
 
 import argparse
@@ -19,6 +20,8 @@ import string
 import subprocess
 import sys
 import time
+
+MEASURED = re.compile(r"measured ([0-9.]+) s, CPU ([0-9.]+) s")
 
 
 def cpu_seconds():
@@ -34,14 +37,17 @@ def run(folder, environment, command, ignore):
     done = subprocess.run([os.path.join(folder, program), *arguments], check=False, cwd=folder,
                           env=environment, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    seconds = time.monotonic() - start
+    seconds, cpu = time.monotonic() - start, cpu_seconds() - before
     lines = [line for line in done.stdout.decode(errors="replace").splitlines()
              if not (ignore and re.search(ignore, line))]
+    for own in filter(None, map(MEASURED.fullmatch, lines)):
+        seconds, cpu = float(own[1]), float(own[2])
+    lines = [line for line in lines if not MEASURED.fullmatch(line)]
     if done.returncode != 0:
         sys.exit(f"measure.py: {command}: wanted status 0, found {done.returncode}: "
                  f"{lines[-1] if lines else 'no output'}")
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-    return seconds, cpu_seconds() - before, digest
+    return seconds, cpu, digest
 
 
 def main():
