@@ -31,14 +31,17 @@ qemu_more=''
 # Sets $vng: the virtme-ng command line without CMD; with ports for CMD's output if
 # there is an argument. Needs $accel.
 vng_command() { # [streams]
-	local dir args
+	local dir args patience=''
 	vng=(vng --run "$image" --force-9p --cpus "$opt_cpus" --memory "$opt_mem" --rwdir "$run")
 	for dir in "${opt_rw[@]}"; do
 		vng+=(--rwdir "$(realpath "$dir")")
 	done
 	[ "$accel" = kvm ] || vng+=(--disable-kvm)
+	# A busy host may not run an emulated CPU for long. The kernel then takes the timer for
+	# broken and panics before it has a console, or reports stalls.
+	[ "$accel" = kvm ] || [ -n "$opt_icount" ] || patience='no_timer_check rcupdate.rcu_cpu_stall_timeout=120 watchdog_thresh=60'
 	# Log all to a file, whatever the first console omits.
-	for args in "console=hvc0 ignore_loglevel mitigations=off" "${opt_append[@]}"; do
+	for args in "console=hvc0 ignore_loglevel mitigations=off $patience" "${opt_append[@]}"; do
 		vng+=(--append "$args")
 	done
 	args="-pidfile $run/qemu.pid -device virtio-serial-pci,id=vm"
