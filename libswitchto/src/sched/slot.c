@@ -94,9 +94,11 @@ void switchto_slot_ready(struct slot *inside, struct switchto_task *task, enum s
 		atomic_fetch_sub(&sched->visitors, 1);
 }
 
-int switchto_slot_ready_woken(struct switchto_task *task)
+int switchto_slot_ready_woken(struct thread *me, struct switchto_task *task, bool inside)
 {
-	switchto_slot_ready(NULL, task, SWITCHTO_WOKEN);
+	switchto_slot_ready(inside ? me->slot : NULL, task, SWITCHTO_WOKEN);
+	if (inside)
+		leave(me);
 	return 0;
 }
 
