@@ -543,15 +543,18 @@ static inline bool is_ready(uintptr_t mark)
 
 struct mark {
 	_Atomic uintptr_t in, out;
-	_Atomic(struct slot *) slot; /* that polls the descriptor; NULL: none */
-	atomic_bool stream;
-	pthread_mutex_t lock; /* of changes of the slot */
+	_Atomic uintptr_t slot; /* that polls the descriptor, and STREAM; 0: none */
+	pthread_mutex_t lock;	/* of changes of the slot */
 };
+
+/* In mark->slot: a short read says that the descriptor is empty. */
+enum { STREAM = 1 };
 
 /* Has a read of @size, which returned @result, left nothing? */
 static inline bool was_emptied(const struct mark *mark, long result, size_t size)
 {
-	return (size_t)result < size && atomic_load_explicit(&mark->stream, memory_order_relaxed);
+	return (size_t)result < size &&
+	       atomic_load_explicit(&mark->slot, memory_order_relaxed) & STREAM;
 }
 
 static inline struct switchto_task *mark_task(uintptr_t mark)

@@ -197,13 +197,15 @@ bool switchto_slot_dispatch(struct thread *me)
 {
 	struct slot *slot = me->slot;
 	struct switchto_task *task = next_task(slot);
-	struct thread *next = task ? task->thread : slot->dispatcher;
 
-	if (task && !task->started && !me->task && me != slot->dispatcher) {
+	if (unlikely(!task))
+		return me != slot->dispatcher &&
+		       hand_over(me, slot, slot->dispatcher, me->task != NULL);
+	if (unlikely(!task->started) && !me->task && me != slot->dispatcher) {
 		adopt(me, task);
 		return true;
 	}
-	return next == me ? task != NULL : hand_over(me, slot, next, me->task != NULL);
+	return task->thread == me || hand_over(me, slot, task->thread, me->task != NULL);
 }
 
 int switchto_yield(void)
