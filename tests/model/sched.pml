@@ -24,6 +24,7 @@
  *	TIMEOUTS	a park may have a deadline, which passes at any time
  *	YIELD		yield
  *	WAIT		a wait by a waiter, and a call that fires the waiter of another task
+ *	LOCK		a task waits for a mutex, and a call that gives it the mutex
  *	CANCEL		cancel
  *	REGION		blocking regions; an unpark may stand in one
  *	READ		a task blocks in a system call until another task writes
@@ -81,7 +82,12 @@ byte home; /* of the task that is spawned */
 #define PARKED 2
 #define WAITING 4
 #define FINISHED 8
+#define LOCKING 16
+#ifdef MUTATION_SCHED_LOCKING_CLAIMED
+#define ASLEEP(t) (state[t] & (PARKED | WAITING | LOCKING))
+#else
 #define ASLEEP(t) (state[t] & (PARKED | WAITING))
+#endif
 
 /* task->woken_by */
 #define ETIMEDOUT 1
@@ -104,6 +110,8 @@ byte home; /* of the task that is spawned */
 #define FIRES 10 /* its task ends, and another one joins it */
 #define ENDS 11
 #define GIVES 12
+#define TO_LOCK 13
+#define LOCKS 14
 
 /* --- slots --- */
 
@@ -172,6 +180,9 @@ byte joiner; /* of task 2 */
 #define JOINED 2
 #define ENDED 255
 #endif
+#ifdef LOCK
+bit pushed[TASKS + 1]; /* where others find it: on the mutex's stack */
+#endif
 #ifdef READ
 bit data[TASKS + 1]; /* for the task to read */
 bit reads[TASKS + 1];
@@ -193,7 +204,11 @@ byte ended; /* slots that are over */
 #define VISITORS false
 #endif
 
-#if defined(PARK) || defined(WAIT) || defined(CANCEL) || (defined(SPAWN) && CALLS > 0)
+#if defined(PARK) || defined(YIELD) || defined(WAITER) || defined(LOCK)
+#define SLEEPS /* there are calls that let other tasks run */
+#endif
+
+#if defined(PARK) || defined(WAIT) || defined(LOCK) || defined(CANCEL) || (defined(SPAWN) && CALLS > 0)
 #define READIES /* there are calls that make another task ready */
 #endif
 
@@ -385,7 +400,7 @@ active proctype Watch()
 		/* Nobody can go on: no task is ready, and each one sleeps rightly. */
 		assert(!queue[0] && !inbox[0]);
 		assert(!queue[SLOTS - 1] && !inbox[SLOTS - 1]);
-#if defined(PARK) || defined(WAIT) || defined(READ)
+#if defined(PARK) || defined(WAIT) || defined(LOCK) || defined(READ)
 		if
 		:: tasks == 0 -> break
 		:: else
@@ -417,6 +432,13 @@ active proctype Watch()
 #endif
 			waiter[t] = 0;
 			fired[t] = 1;
+			release(t)
+#endif
+#ifdef LOCK
+		:: state[t] & LOCKING ->
+			assert(pushed[t]);
+			pushed[t] = 0;
+			state[t] = state[t] & ~LOCKING;
 			release(t)
 #endif
 #ifdef READ
@@ -513,6 +535,9 @@ take:
 #ifdef WAITER
 		:: op == TO_WAIT -> goto wait_for
 #endif
+#ifdef LOCK
+		:: op == TO_LOCK -> goto lock_inside
+#endif
 #ifdef REGION
 		:: op == TO_BLOCK ->
 			owner[slot] = BLOCKING;
@@ -524,14 +549,14 @@ take:
 			goto leave
 #endif
 		:: op == TO_END -> goto end_task
-#if defined(PARK) || defined(YIELD) || defined(WAITER)
-		:: op == PARKS || op == YIELDS || op == WAITS -> goto returned
+#ifdef SLEEPS
+		:: op == PARKS || op == YIELDS || op == WAITS || op == LOCKS -> goto returned
 #endif
 		fi
 	};
 
 	/* switchto_slot_dispatch() has returned, or switchto_task_stay(). */
-#if defined(PARK) || defined(YIELD) || defined(WAITER)
+#ifdef SLEEPS
 	atomic {
 		skip;
 returned:
@@ -551,6 +576,11 @@ returned:
 #endif
 #ifdef YIELD
 		:: op == YIELDS -> goto leave
+#endif
+#ifdef LOCK
+		:: op == LOCKS ->
+			assert(!pushed[task] && !(state[task] & LOCKING));
+			goto leave
 #endif
 #ifdef WAITER
 		:: op == WAITS ->
@@ -641,7 +671,7 @@ dispatch_now:
 			next = 0;
 			goto leave
 #endif
-#if defined(PARK) || defined(YIELD) || defined(WAITER)
+#ifdef SLEEPS
 		:: next == me && op != NONE ->
 			next = 0;
 			goto returned
@@ -848,6 +878,36 @@ claim_it:
 		fi
 	}
 #endif
+#ifdef LOCK
+	/* lock_in_task(): the mutex is locked */
+	:: atomic {
+		calls[task] && !IN_REGION ->
+		calls[task]--;
+#ifdef MUTATION_SCHED_PUSH_OUTSIDE
+		pushed[task] = 1;
+		op = TO_LOCK;
+		goto lock_late
+#else
+		op = TO_LOCK;
+		enter(USER);
+		goto lock_inside
+#endif
+	}
+	/* switchto_mutex_unlock() */
+	:: atomic {
+		calls[task] && !IN_REGION ->
+		calls[task]--;
+		choose_other();
+		if
+		:: pushed[other] ->
+			pushed[other] = 0;
+			goto give
+		:: else ->
+			other = 0;
+			goto outside
+		fi
+	}
+#endif
 #ifdef JOIN
 	:: atomic {
 		calls[task] && task != JOINED ->
@@ -958,6 +1018,43 @@ yield:
 		enqueue(task);
 		op = YIELDS;
 		goto dispatch_now
+	};
+#endif
+
+#ifdef LOCK
+#ifdef MUTATION_SCHED_PUSH_OUTSIDE
+lock_late:
+	atomic {
+		enter(USER);
+		goto lock_inside
+	};
+#endif
+	/* lock_inside() */
+	atomic {
+		skip;
+lock_inside:
+		check_inside();
+		op = LOCKS;
+		state[task] = state[task] | LOCKING;
+#ifndef MUTATION_SCHED_PUSH_OUTSIDE
+		goto push
+#else
+		goto dispatch
+#endif
+	};
+#ifndef MUTATION_SCHED_PUSH_OUTSIDE
+push:
+	atomic {
+		pushed[task] = 1;
+		goto dispatch
+	};
+#endif
+	/* give() */
+give:
+	atomic {
+		state[other] = state[other] & ~LOCKING;
+		op = GIVES;
+		goto slot_ready
 	};
 #endif
 

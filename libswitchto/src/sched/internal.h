@@ -369,22 +369,25 @@ static inline void slot_enqueue(struct slot *slot, struct switchto_task *task,
  */
 void switchto_slot_ready(struct slot *inside, struct switchto_task *task, enum switchto_reason why);
 
-/* The same, WOKEN. 0 */
-int switchto_slot_ready_woken(struct switchto_task *task);
+/* The same, WOKEN. @inside: the caller is, in the task's slot, and leaves. 0 */
+int switchto_slot_ready_woken(struct thread *me, struct switchto_task *task, bool inside);
 
-/* The same of one that has no deadline, in line if both are of one slot. */
-static ALWAYS_INLINE int ready(struct thread *me, struct switchto_task *task)
+/* The same, in line if both are of one slot. */
+static ALWAYS_INLINE int ready(struct thread *me, struct switchto_task *task,
+			       bool may_have_deadline)
 {
 	struct slot *slot = task->slot;
 
 	if (likely(me) && likely(me->slot == slot) && likely(slot->is_fifo) &&
 	    likely(try_enter(me))) {
+		if (may_have_deadline && unlikely(task->timer))
+			return switchto_slot_ready_woken(me, task, true);
 		probe2(ready, task, SWITCHTO_WOKEN);
 		fifo_enqueue(slot->queue, &task->entry, SWITCHTO_WOKEN);
 		leave(me);
 		return 0;
 	}
-	return switchto_slot_ready_woken(task);
+	return switchto_slot_ready_woken(me, task, false);
 }
 
 /* Into the queue of @slot, inside of it. */
@@ -540,15 +543,18 @@ static inline bool is_ready(uintptr_t mark)
 
 struct mark {
 	_Atomic uintptr_t in, out;
-	_Atomic(struct slot *) slot; /* that polls the descriptor; NULL: none */
-	atomic_bool stream;
-	pthread_mutex_t lock; /* of changes of the slot */
+	_Atomic uintptr_t slot; /* that polls the descriptor, and STREAM; 0: none */
+	pthread_mutex_t lock;	/* of changes of the slot */
 };
+
+/* In mark->slot: a short read says that the descriptor is empty. */
+enum { STREAM = 1 };
 
 /* Has a read of @size, which returned @result, left nothing? */
 static inline bool was_emptied(const struct mark *mark, long result, size_t size)
 {
-	return (size_t)result < size && atomic_load_explicit(&mark->stream, memory_order_relaxed);
+	return (size_t)result < size &&
+	       atomic_load_explicit(&mark->slot, memory_order_relaxed) & STREAM;
 }
 
 static inline struct switchto_task *mark_task(uintptr_t mark)

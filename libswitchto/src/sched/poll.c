@@ -185,17 +185,22 @@ static bool is_stream(int fd, int flags)
 	return !fstat(fd, &found) && S_ISFIFO(found.st_mode) && !(flags & O_DIRECT);
 }
 
-/* With the mark's lock. 0 or an error number. */
-static int arm(struct slot *slot, struct mark *mark, int fd, bool output)
+static struct slot *slot_of(uintptr_t word)
 {
-	const bool added = atomic_load(&mark->slot);
+	return (struct slot *)(word & ~(uintptr_t)STREAM); // NOLINT(performance-no-int-to-ptr)
+}
+
+/* With the mark's lock. @flags: of the descriptor. 0 or an error number. */
+static int arm(struct slot *slot, struct mark *mark, int fd, int flags, bool output)
+{
+	const uintptr_t added = atomic_load(&mark->slot);
 	struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = mark };
 	uintptr_t in = UNKNOWN, out = atomic_load(&mark->out);
 
 	if (output)
 		event.events |= EPOLLOUT;
 	if (added) {
-		slot = atomic_load(&mark->slot);
+		slot = slot_of(added);
 		if (!output || out != UNARMED)
 			return 0; /* somebody else was faster */
 	}
@@ -207,7 +212,8 @@ static int arm(struct slot *slot, struct mark *mark, int fd, bool output)
 		atomic_store(&mark->out, BLOCKS);
 		return 0;
 	}
-	atomic_store(&mark->slot, slot);
+	if (!added)
+		atomic_store(&mark->slot, (uintptr_t)slot + (is_stream(fd, flags) ? STREAM : 0));
 	/* Nobody waits before it is polled. Only a system call says whether it is ready. */
 	atomic_compare_exchange_strong(&mark->in, &in, READY);
 	atomic_store(&mark->out, output ? READY : UNARMED);
@@ -227,9 +233,7 @@ struct mark *switchto_poll_add(struct slot *slot, int fd, bool output)
 		return NULL;
 	/* Two tasks may come here at once. */
 	pthread_mutex_lock(&mark->lock);
-	if (!atomic_load(&mark->slot))
-		atomic_store_explicit(&mark->stream, is_stream(fd, flags), memory_order_relaxed);
-	error = arm(slot, mark, fd, output);
+	error = arm(slot, mark, fd, flags, output);
 	pthread_mutex_unlock(&mark->lock);
 	if (error)
 		errno = error;
@@ -255,7 +259,7 @@ int switchto_poll_close(struct switchto_sched *sched, int fd)
 		return close(fd);
 	/* Until the number is free: another task may use the descriptor meanwhile, and add it. */
 	pthread_mutex_lock(&mark->lock);
-	slot = atomic_exchange(&mark->slot, NULL);
+	slot = slot_of(atomic_exchange(&mark->slot, 0));
 	/* close(2) would not do it if the descriptor was duplicated, or a child has it. */
 	if (slot)
 		epoll_ctl(slot->epoll, EPOLL_CTL_DEL, fd, NULL);

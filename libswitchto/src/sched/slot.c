@@ -94,9 +94,11 @@ void switchto_slot_ready(struct slot *inside, struct switchto_task *task, enum s
 		atomic_fetch_sub(&sched->visitors, 1);
 }
 
-int switchto_slot_ready_woken(struct switchto_task *task)
+int switchto_slot_ready_woken(struct thread *me, struct switchto_task *task, bool inside)
 {
-	switchto_slot_ready(NULL, task, SWITCHTO_WOKEN);
+	switchto_slot_ready(inside ? me->slot : NULL, task, SWITCHTO_WOKEN);
+	if (inside)
+		leave(me);
 	return 0;
 }
 
@@ -195,13 +197,15 @@ bool switchto_slot_dispatch(struct thread *me)
 {
 	struct slot *slot = me->slot;
 	struct switchto_task *task = next_task(slot);
-	struct thread *next = task ? task->thread : slot->dispatcher;
 
-	if (task && !task->started && !me->task && me != slot->dispatcher) {
+	if (unlikely(!task))
+		return me != slot->dispatcher &&
+		       hand_over(me, slot, slot->dispatcher, me->task != NULL);
+	if (unlikely(!task->started) && !me->task && me != slot->dispatcher) {
 		adopt(me, task);
 		return true;
 	}
-	return next == me ? task != NULL : hand_over(me, slot, next, me->task != NULL);
+	return task->thread == me || hand_over(me, slot, task->thread, me->task != NULL);
 }
 
 int switchto_yield(void)

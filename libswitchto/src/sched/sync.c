@@ -193,7 +193,7 @@ static ALWAYS_INLINE int give(struct switchto_mutex *mutex, struct thread *me, s
 	__atomic_store_n(&mutex->owner, task, __ATOMIC_RELAXED);
 	end_locking(task);
 	window();
-	return ready(me, task);
+	return ready(me, task, false);
 }
 
 static __attribute__((noinline)) int not_owner(void)

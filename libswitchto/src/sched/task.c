@@ -520,6 +520,5 @@ int switchto_unpark(struct switchto_task *task)
 	window();
 	if (!(state & PARKED))
 		return 0;
-	return likely(!task->timer) ? ready(switchto_current, task) :
-				      switchto_slot_ready_woken(task);
+	return ready(switchto_current, task, true);
 }
