@@ -126,7 +126,7 @@ inline returns_answer() {
 /* switchto_door_call() and call_again() */
 inline call() {
 	d_step { s = server; ok = (s != 0 && s != DEAD) };
-#if !defined(MUTATION_DOOR_NO_SETTLE) && (CALLS > 1 || defined(CALLER_DIES))
+#if !defined(MUTATION_DOOR_NO_SETTLE) && !defined(MUTATION_DOOR_NO_SETTLE_DEATH) && (CALLS > 1 || defined(CALLER_DIES))
 	if
 	:: ok && stage[me] != IDLE -> settle()
 	:: else
@@ -218,7 +218,6 @@ begin:
 		/* The kernel: its owner word says so. Then somebody else takes the place. */
 		d_step { queued[me] = false; posted = false; timed = false; lived = true };
 		s = stage[me];
-#ifndef MUTATION_DOOR_FREE_TAKEN
 		do
 		:: s == TAKEN || s == DONE ->
 			w = word[me];
@@ -228,7 +227,6 @@ begin:
 			fi
 		:: else -> break
 		od;
-#endif
 		first = first + CALLS;
 		goto begin
 	:: else
@@ -252,15 +250,6 @@ inline mark_server(tid) {
 	d_step {
 		if
 		:: server == tid -> server = DEAD
-		:: else
-		fi
-	}
-}
-
-inline end_call(place, tid) {
-	d_step {
-		if
-		:: word[place] == WAITS(tid) -> word[place] = DEAD_WORD
 		:: else
 		fi
 	}
@@ -326,10 +315,6 @@ inline serve(place) {
 }
 
 inline life() {
-#ifndef MUTATION_DOOR_NO_CLEAN
-	end_call(0, tid);
-	end_call(1, tid);
-#endif
 	server = tid;
 	do
 	:: pending[0] -> serve(0)
