@@ -19,7 +19,7 @@ DEPTH = 0.05                # nested control groups, to none
 SHARE_POINTS = 3            # a chain's share of the CPU, to that of one thread
 ACCOUNTED_POINTS = 1        # all threads' CPU time, to the time that passed
 LIBRARY_INSN = 60           # the library, above a hand-off
-DOOR_INSN = 75              # a door, above a shared hand-off: half of a round trip
+DOOR_INSN = 75              # a door, above a raw swap between processes: half of a round trip
 DOOR_TO_PIPE = 2.5          # a pipe between processes, to a door
 PARKED = 1.10               # a switch beside the most parked threads, to one beside none
 STOCK_LIBRARY = 1.03        # the library on a stock kernel, to raw wake + wait
@@ -27,7 +27,7 @@ PATCH_COST = 0.002          # what the patches add to existing operations
 AGREEMENT = 0.005           # repetitions, and boots, among each other
 
 DOOR = ("BM_Door", "swap", ONE_CPU)
-SHARED_SWAP = ("BM_FutexSwapShared", "", ONE_CPU)
+SHARED_SWAP = ("BM_FutexSwapProcesses", "", ONE_CPU)
 
 UNTOUCHED = (("BM_Futex", ONE_CPU), ("BM_SchedYield", ONE_CPU), ("BM_FutexWakeNone", ONE_THREAD),
              ("BM_Pipe", ONE_CPU))
@@ -204,7 +204,7 @@ def check(columns, growths):
     if any(column.cell(SHARED_SWAP) for column in insn_patched):
         gates.gate("a door", insn_patched, "the patched kernel in insn",
                    lambda door, swap: at_most(door, swap + DOOR_INSN,
-                                              f"BM_FutexSwapShared + {DOOR_INSN}"),
+                                              f"BM_FutexSwapProcesses + {DOOR_INSN}"),
                    DOOR, SHARED_SWAP)
         gates.gate("a door to a pipe", insn_patched, "the patched kernel in insn",
                    lambda door, pipe: at_most(door * DOOR_TO_PIPE, pipe,

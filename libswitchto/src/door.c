@@ -659,17 +659,14 @@ static void no_robust_words(struct switchto_door *door)
 		switchto_robust_end(&door->words[i]);
 }
 
-/*
- * What a dead server of the same TID left: calls that would look as if they waited for this
- * one. And what a server that closes the door leaves.
- */
-static void end_calls(struct switchto_door *door, bool wake)
+/* What the kernel does to the words of a server that dies. */
+static void end_calls(struct switchto_door *door)
 {
 	for (uint32_t i = 0; i < PLACES; i++) {
 		struct place *place = place_at(door, i);
 		uint32_t word = door->waiting;
 
-		if (atomic_compare_exchange_strong(&place->word, &word, WAITS | DEAD) && wake)
+		if (atomic_compare_exchange_strong(&place->word, &word, WAITS | DEAD))
 			futex_wake_shared(&place->word);
 	}
 }
@@ -693,7 +690,6 @@ struct switchto_door *switchto_door_serve(int fd, unsigned int flags)
 		if (server && !(server & DEAD)) {
 			error = EBUSY;
 		} else {
-			end_calls(door, false);
 			delay_point(DOOR_SERVE);
 			if (!atomic_compare_exchange_strong(&door->entrance->server, &server,
 							    (uint32_t)switchto_this.tid))
@@ -770,7 +766,7 @@ int switchto_door_close(struct switchto_door *door)
 		atomic_compare_exchange_strong(&door->entrance->server, &server, DEAD);
 		barrier_after_atomic();
 		delay_point(DOOR_CLOSE);
-		end_calls(door, true);
+		end_calls(door);
 	} else if (is_callers(door)) {
 		take_back(door->place);
 		atomic_store(&door->place->owner, 0);

@@ -12,6 +12,24 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/*
+ * For ThreadSanitizer the mutexes are not locked: nobody else ever wants them, and in the child of
+ * a fork, where their pages are not, it would take another one at the same address for the parent's.
+ */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define UNDER_TSAN
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__) || defined(UNDER_TSAN)
+#include <sanitizer/tsan_interface.h>
+#else
+#define __tsan_mutex_pre_lock(mutex, flags) ((void)0)
+#define __tsan_mutex_post_lock(mutex, flags, recursion) ((void)0)
+#define __tsan_mutex_pre_unlock(mutex, flags) ((void)0)
+#define __tsan_mutex_post_unlock(mutex, flags) ((void)0)
+#endif
+
 /* Locks a robust mutex at @mutex. 0 or an error number. */
 static int lock_robust(pthread_mutex_t *mutex)
 {
@@ -24,7 +42,13 @@ static int lock_robust(pthread_mutex_t *mutex)
 	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
 	error = pthread_mutex_init(mutex, &attr);
 	pthread_mutexattr_destroy(&attr);
-	return error ? error : pthread_mutex_lock(mutex);
+	if (!error)
+		error = pthread_mutex_lock(mutex);
+	if (!error) {
+		__tsan_mutex_pre_unlock(mutex, 0);
+		__tsan_mutex_post_unlock(mutex, 0);
+	}
+	return error;
 }
 
 /*
@@ -92,6 +116,8 @@ void switchto_robust_end(struct robust *robust)
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED) {
 		mutex = (void *)(robust->pages + size - robust->before);
 		memcpy(mutex, robust->saved, robust->before);
+		__tsan_mutex_pre_lock(mutex, 0);
+		__tsan_mutex_post_lock(mutex, 0, 0);
 		pthread_mutex_unlock(mutex);
 		pthread_mutex_destroy(mutex);
 		munmap(robust->pages, 2 * size);

@@ -60,7 +60,7 @@ bit served[9];
 bit back[9];
 
 inline take_back(ok) {
-	atomic {
+	d_step {
 		if
 		:: stage[me] == POSTED ->
 			stage[me] = IDLE;
@@ -73,7 +73,7 @@ inline take_back(ok) {
 
 /* FUTEX_WAIT on the own word while it is @value; may end early if the call has a deadline. */
 inline sleep(value) {
-	atomic {
+	d_step {
 		if
 		:: word[me] == value -> queued[me] = true
 		:: else
@@ -82,7 +82,7 @@ inline sleep(value) {
 	if
 	:: !queued[me] -> expired = false
 #ifdef TIMED
-	:: timed -> atomic { queued[me] = false; expired = true }
+	:: timed -> d_step { queued[me] = false; expired = true }
 #endif
 	fi
 }
@@ -110,14 +110,14 @@ inline settle() {
 			fi
 #endif
 		:: else ->
-			atomic { stage[me] = IDLE; ok = true };
+			d_step { stage[me] = IDLE; ok = true };
 			break
 		fi
 	od
 }
 
 inline returns_answer() {
-	atomic {
+	d_step {
 		assert(message[me] == number + ANSWER && served[number])
 	};
 	stage[me] = IDLE
@@ -125,8 +125,8 @@ inline returns_answer() {
 
 /* switchto_door_call() and call_again() */
 inline call() {
-	atomic { s = server; ok = (s != 0 && s != DEAD) };
-#if !defined(MUTATION_DOOR_NO_SETTLE) && (CALLS > 1 || defined(CALLER_DIES))
+	d_step { s = server; ok = (s != 0 && s != DEAD) };
+#if !defined(MUTATION_DOOR_NO_SETTLE) && !defined(MUTATION_DOOR_NO_SETTLE_DEATH) && (CALLS > 1 || defined(CALLER_DIES))
 	if
 	:: ok && stage[me] != IDLE -> settle()
 	:: else
@@ -137,9 +137,9 @@ inline call() {
 	:: else ->
 		message[me] = number;
 		word[me] = WAITS(s);
-		atomic { stage[me] = POSTED; posted = true };
+		d_step { stage[me] = POSTED; posted = true };
 		pending[me] = true;
-		atomic { server_queued = false };
+		d_step { server_queued = false };
 		do
 		:: word[me] == ANSWERED_WORD(s) -> returns_answer(); break
 #ifdef SERVER_DIES
@@ -202,22 +202,22 @@ inline calls(first) {
 
 proctype Caller(byte me; byte first) {
 	byte number, s, w;
-	bit ok, timed, expired, posted;
+	bit ok, timed, expired, posted, lived;
 
 #ifndef CALLER_DIES
 	calls(first)
 #else
+begin:
 	{
 		calls(first)
 	} unless {
-		me == 0 && kill_caller
+		me == 0 && kill_caller && !lived
 	};
 	if
-	:: me == 0 && kill_caller ->
+	:: me == 0 && kill_caller && !lived ->
 		/* The kernel: its owner word says so. Then somebody else takes the place. */
-		atomic { queued[me] = false };
+		d_step { queued[me] = false; posted = false; timed = false; lived = true };
 		s = stage[me];
-#ifndef MUTATION_DOOR_FREE_TAKEN
 		do
 		:: s == TAKEN || s == DONE ->
 			w = word[me];
@@ -227,8 +227,8 @@ proctype Caller(byte me; byte first) {
 			fi
 		:: else -> break
 		od;
-#endif
-		calls(first + CALLS)
+		first = first + CALLS;
+		goto begin
 	:: else
 	fi
 #endif
@@ -236,7 +236,7 @@ proctype Caller(byte me; byte first) {
 
 /* What the kernel does for a server that died, and switchto_door_close() for one that leaves. */
 inline mark(place, tid) {
-	atomic {
+	d_step {
 		if
 		:: word[place] == WAITS(tid) || word[place] == ANSWERED(tid) ->
 			word[place] = DEAD_WORD;
@@ -247,18 +247,9 @@ inline mark(place, tid) {
 }
 
 inline mark_server(tid) {
-	atomic {
+	d_step {
 		if
 		:: server == tid -> server = DEAD
-		:: else
-		fi
-	}
-}
-
-inline end_call(place, tid) {
-	atomic {
-		if
-		:: word[place] == WAITS(tid) -> word[place] = DEAD_WORD
 		:: else
 		fi
 	}
@@ -278,7 +269,7 @@ inline take_call(place) {
 		:: else
 		fi
 #else
-		atomic {
+		d_step {
 			if
 			:: stage[place] == POSTED -> stage[place] = TAKEN; ok = true
 			:: else
@@ -292,7 +283,7 @@ inline take_call(place) {
 #endif
 	if
 	:: ok ->
-		atomic {
+		d_step {
 			got = message[place];
 			assert(got != 0 && got < ANSWER);
 			assert(!served[got] && !back[got]);
@@ -312,27 +303,23 @@ inline put_answer(place) {
 	stage[place] = DONE;
 	word[place] = ANSWERED_WORD(tid);
 #endif
-	atomic { queued[place] = false }
+	d_step { queued[place] = false }
 }
 
 inline serve(place) {
 	take_call(place);
 	if
-	:: ok -> put_answer(place); atomic { got = 0; ok = false }
+	:: ok -> put_answer(place); d_step { got = 0; ok = false }
 	:: else
 	fi
 }
 
 inline life() {
-#ifndef MUTATION_DOOR_NO_CLEAN
-	end_call(0, tid);
-	end_call(1, tid);
-#endif
 	server = tid;
 	do
 	:: pending[0] -> serve(0)
 	:: pending[1] -> serve(1)
-	:: atomic { !pending[0] && !pending[1] -> server_queued = true };
+	:: d_step { !pending[0] && !pending[1] -> server_queued = true };
 end_wait:	!server_queued
 	od
 }
@@ -350,7 +337,7 @@ begin:
 	} unless {
 		kill_server && !lived
 	};
-	atomic { server_queued = false; lived = true };
+	d_step { server_queued = false; lived = true };
 #ifdef MUTATION_DOOR_WALK_ORDER
 	mark(0, tid);
 	mark(1, tid);

@@ -75,7 +75,9 @@ tidy() { # FILE
 		checks=("--checks=$(set -f && printf -- '-%s,' $off)")
 		# The torture looks into the library, and its other half is one with hooks.
 		options+=(-D_GNU_SOURCE -Ilibswitchto/src -Itests/support)
-		[ "$1" != tests/suite/delay_points.c ] || options+=(-DSWITCHTO_DELAY_POINTS)
+		case $1 in
+		tests/suite/delay_points.c | tests/suite/door.c | tests/fuzz/door.c) options+=(-DSWITCHTO_DELAY_POINTS) ;;
+		esac
 		;;
 	esac
 	clang-tidy --quiet "${checks[@]}" "$1" -- "${options[@]}" > "$work/${1//\//_}" 2>&1 || {
