@@ -14,7 +14,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-/* A session needs little; 64 KiB are a quarter of what a thread has in most C libraries' tests. */
+/* The largest buffer on a stack is that of HTTP's files. */
 enum { STACK = 64 << 10 };
 
 struct server {

@@ -9,8 +9,9 @@
 
 #ifdef HAVE_LIBURING
 #include <liburing.h>
-#include <poll.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 enum { BUFFERS = 512, CONTROL = 64 };
 
@@ -21,6 +22,7 @@ struct ring {
 	size_t buffer_size;
 	struct msghdr message; /* what is wanted of each: the name and control data */
 	int fd;
+	int event; /* written when there are completions to be made; polling the ring does not say it */
 	bool armed;
 	struct refuse refuse;
 };
@@ -58,11 +60,14 @@ struct ring *ring_new(int fd, unsigned int batch, bool gro)
 	}
 	ring->memory = malloc(BUFFERS * ring->buffer_size);
 	ring->buffers = aligned_alloc(4096, BUFFERS * sizeof(struct io_uring_buf));
+	ring->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	error = ENOMEM;
-	if (ring->memory && ring->buffers) {
+	if (ring->event != -1 && ring->memory && ring->buffers) {
 		memset(ring->buffers, 0, BUFFERS * sizeof(struct io_uring_buf));
 		registration.ring_addr = (uintptr_t)ring->buffers;
 		error = -io_uring_register_buf_ring(&ring->ring, &registration, 0);
+		if (!error)
+			error = -io_uring_register_eventfd(&ring->ring, ring->event);
 	}
 	if (error) {
 		ring_free(ring);
@@ -80,6 +85,8 @@ void ring_free(struct ring *ring)
 	if (!ring)
 		return;
 	io_uring_queue_exit(&ring->ring);
+	if (ring->event != -1)
+		close(ring->event);
 	free(ring->memory);
 	free(ring->buffers);
 	free(ring);
@@ -137,6 +144,7 @@ int ring_receive(struct ring *ring, struct batch *batch, const struct timespec *
 	ring->refuse = (struct refuse){ 0, 0 };
 	for (;;) {
 		struct io_uring_cqe *cqe;
+		uint64_t events;
 		int result = 0;
 
 		if (!ring->armed && arm(ring))
@@ -151,7 +159,8 @@ int ring_receive(struct ring *ring, struct batch *batch, const struct timespec *
 			return (int)batch->received;
 		if (result)
 			return -1;
-		if (ring->armed && switchto_poll(ring->ring.ring_fd, POLLIN, deadline) == -1)
+		if (ring->armed &&
+		    switchto_read(ring->event, &events, sizeof(events), deadline) == -1)
 			return -1;
 	}
 }

@@ -65,8 +65,10 @@ bool stream_begins(const uint8_t *packet, size_t size, uint32_t *session);
 enum stream_input stream_input(struct stream *stream, const uint8_t *packet, size_t size,
 			       int64_t now);
 
-/* The next payload in order, valid until the next call. -1: there is none; 0: the other side has
- * closed. */
+/*
+ * The next payload in order, valid until the next packet is taken in. -1: there is none; 0: the other
+ * side has closed.
+ */
 int stream_read(struct stream *stream, const uint8_t **data);
 
 bool stream_can_write(const struct stream *stream);

@@ -514,14 +514,17 @@ static bool pump(struct session *session, int64_t until)
 	return !session->idle && !session->udp->over;
 }
 
-/* As read(2): 0 is the end, -1 a session that is over. */
-static int reliable_read(struct session *session, const uint8_t **data)
+/* As read(2), of one packet: 0 is the end, -1 a session that is over. */
+static int reliable_read(struct session *session, uint8_t *buffer)
 {
+	const uint8_t *data;
 	int n;
 
-	while ((n = stream_read(session->stream, data)) == -1)
+	while ((n = stream_read(session->stream, &data)) == -1)
 		if (!pump(session, INT64_MAX))
 			return -1;
+	if (n > 0)
+		memcpy(buffer, data, (size_t)n);
 	return n;
 }
 
@@ -552,12 +555,12 @@ static void reliable_close(struct session *session)
 static void reliable_session(void *arg)
 {
 	struct session *session = arg;
-	const uint8_t *data;
+	uint8_t buffer[STREAM_PAYLOAD];
 	int n;
 
 	stay_on_cpu_of(session->udp->slot);
-	while ((n = reliable_read(session, &data)) > 0)
-		if (reliable_write(session, data, (size_t)n))
+	while ((n = reliable_read(session, buffer)) > 0)
+		if (reliable_write(session, buffer, (size_t)n))
 			break;
 	if (n == 0)
 		reliable_close(session);
