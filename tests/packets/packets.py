@@ -230,7 +230,7 @@ def command_line():
                  ("--slots", "0", "udp", "0"), ("--batch", "1000", "udp", "0"), ("udp", "70000"),
                  ("--steer", "session", "udp", "0"), ("--crypto", "user", "udp", "0"),
                  ("--key", "/dev/null", "--crypto", "user", "udp", "0"),
-                 ("--io", "ring", "reliable", "0"), ("--xdp", "lo", "tcp", "0")):
+                 ("--xdp", "lo", "tcp", "0")):
         assert refused(*args, status=2), args
     with Server("--slots", "1", "udp") as server:
         text = refused("--slots", "1", "udp", str(server.address[1]), status=1)
@@ -248,7 +248,7 @@ def command_line():
 
 def test_reliable():
     for options in ((), ("--gso", "--gro"), ("--steer", "session", "--slots", "2"),
-                    ("--io", "plain")):
+                    ("--io", "plain"), ("--io", "ring")):
         with Server("--slots", "1", *options, "reliable") as server:
             found = load(server, "--sessions", "20", "--bytes", "20000", "--lose", "20",
                          "--reorder", "20", "--double", "5", "reliable")

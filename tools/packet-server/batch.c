@@ -54,7 +54,7 @@ struct batch *batch_new(unsigned int capacity, bool gso, bool gro)
 		batch->in[i].msg_hdr.msg_name = &batch->peers[i];
 		batch->in[i].msg_hdr.msg_control = gro ? &batch->in_controls[i] : NULL;
 	}
-	batch->received = capacity;
+	batch->used = capacity;
 	return batch;
 }
 
@@ -78,14 +78,14 @@ void batch_free(struct batch *batch)
 
 void batch_prepare(struct batch *batch)
 {
-	for (unsigned int i = 0; i < batch->received; i++) {
+	for (unsigned int i = 0; i < batch->used; i++) {
 		struct msghdr *message = &batch->in[i].msg_hdr;
 
 		batch->in_parts[i].iov_len = batch->buffer_size;
 		message->msg_namelen = sizeof(struct sockaddr_in);
 		message->msg_controllen = batch->gro ? sizeof(union control) : 0;
 	}
-	batch->received = 0;
+	batch->received = batch->used = 0;
 }
 
 /* The size of the packets in a burst; 0: it is one packet. */
@@ -136,7 +136,7 @@ unsigned int batch_take(struct batch *batch, unsigned int count, struct refuse *
 			      refuse))
 			packets += packets_of(&batch->bursts[i]);
 	}
-	batch->received = count;
+	batch->received = batch->used = count;
 	return packets;
 }
 

@@ -34,6 +34,7 @@ struct burst {
 
 struct batch {
 	unsigned int capacity, received, made_count;
+	unsigned int used; /* of @in, since batch_prepare() */
 	bool gso, gro;
 	size_t buffer_size;
 	uint8_t *buffers, *made_buffers;

@@ -245,11 +245,14 @@ struct head {
 	int64_t sent;
 };
 
+enum { MISSING = 8192 }; /* a packet that comes back after so many others counts as lost */
+
 struct session {
 	int fd;
 	uint32_t number;     /* of the next packet */
 	uint32_t first, got; /* of the burst under way; how many have come back */
 	int64_t begun;
+	uint64_t missing[MISSING / 64]; /* a bit for each packet that has not come back */
 	/* reliable */
 	struct stream stream;
 	uint64_t written, checked; /* bytes */
@@ -378,6 +381,7 @@ static void send_burst(struct session *session)
 	session->begun = head.sent;
 	for (unsigned long i = 0; i < options.burst; i++, packet += packet_size()) {
 		head.number = session->number++;
+		session->missing[head.number % MISSING / 64] |= 1ULL << head.number % 64;
 		fill(packet + offset, &head);
 		if (options.sealed)
 			crypto_seal(crypto, packet, options.size);
@@ -409,6 +413,17 @@ static size_t receive(int fd, size_t *segment)
 	return (size_t)n;
 }
 
+/* False: it has come back before. */
+static bool was_missing(struct session *session, uint32_t number)
+{
+	uint64_t *bits = &session->missing[number % MISSING / 64];
+	const uint64_t bit = 1ULL << number % 64;
+	const bool missing = *bits & bit;
+
+	*bits &= ~bit;
+	return missing;
+}
+
 /* What @session has got back. Returns the number of right packets. */
 static unsigned long take_answers(struct session *session)
 {
@@ -430,6 +445,10 @@ static unsigned long take_answers(struct session *session)
 				packet += NONCE_SIZE;
 			}
 			if (text < 0 || !is_right(packet, (size_t)text, number, &head)) {
+				wrong++;
+				continue;
+			}
+			if (!was_missing(session, head.number)) {
 				wrong++;
 				continue;
 			}

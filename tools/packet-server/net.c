@@ -89,7 +89,7 @@ static int steer(int fd, const struct options *options)
 	};
 	const struct sock_fprog all = { sizeof(program) / sizeof(*program), program };
 
-	if (options->steer == STEER_HASH)
+	if (options->steer == STEER_HASH || options->slots == 1)
 		return 0;
 	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &all, sizeof(all));
 }

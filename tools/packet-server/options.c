@@ -14,8 +14,8 @@ static const char usage[] =
 	"tcp: sends back what it reads. http: sends the files below --root. Port 0: any; the first\n"
 	"line says which. SIGINT and SIGTERM end it.\n"
 	"  --slots N            slots, each on a CPU of its own (as many as CPUs)\n"
-	"  --io plain|mmsg|ring recvfrom and sendto; recvmmsg and sendmmsg; udp: io_uring and\n"
-	"                       sendmmsg (mmsg)\n"
+	"  --io plain|mmsg|ring recvfrom and sendto; recvmmsg and sendmmsg; io_uring and sendmmsg\n"
+	"                       (mmsg)\n"
 	"  --batch N            messages of one call (64)\n"
 	"  --gso, --gro         the kernel cuts large messages into packets, and joins packets\n"
 	"  --steer hash|cpu|session\n"
@@ -234,8 +234,6 @@ int parse_options(int argc, char **argv, struct options *options)
 	options->what = (enum what)n;
 	if (options->xdp && options->what != UDP_ECHO)
 		return fail("--xdp", "udp", argv[optind]);
-	if (options->io == IO_RING && options->what != UDP_ECHO)
-		return fail("--io ring", "udp", argv[optind]);
 	if (options->steer == STEER_SESSION && options->what != UDP_RELIABLE)
 		return fail("--steer session", "reliable", argv[optind]);
 	if (options->steer == STEER_SESSION && options->cipher != CIPHER_NONE)
