@@ -654,12 +654,14 @@ struct udp *udp_new(const struct options *options, unsigned int slot, struct cou
 		}
 	}
 	if (options->xdp) {
-		udp->xdp = xdp_new(options, slot, &reason);
-		if (!udp->xdp) {
-			/* All slots fail for the same reason. */
-			if (slot == 0)
-				complain(0, "--xdp %s: %s; sockets instead", options->xdp, reason);
-		}
+		struct sockaddr_in address = { 0 };
+		socklen_t length = sizeof(address);
+
+		getsockname(udp->fd, (struct sockaddr *)&address, &length);
+		udp->xdp = xdp_new(options, slot, address.sin_port, &reason);
+		/* All slots fail for the same reason. */
+		if (!udp->xdp && slot == 0)
+			complain(0, "--xdp %s: %s; sockets instead", options->xdp, reason);
 	}
 	return udp;
 fail:

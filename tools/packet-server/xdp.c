@@ -173,7 +173,8 @@ static unsigned int queues_of(const char *interface)
 	return channels.combined_count ? channels.combined_count : channels.rx_count;
 }
 
-static const char *open_xdp(struct xdp *xdp, const struct options *options, unsigned int slot)
+static const char *open_xdp(struct xdp *xdp, const struct options *options, unsigned int slot,
+			    uint16_t port)
 {
 	const struct xsk_umem_config memory = { .fill_size = FRAMES,
 						.comp_size = FRAMES,
@@ -193,10 +194,11 @@ static const char *open_xdp(struct xdp *xdp, const struct options *options, unsi
 
 	if (!interface)
 		return "there is no such interface";
-	if (options->slots > queues_of(options->xdp))
-		return "the interface has fewer queues than the server has slots";
+	/* What comes in a queue without a socket would wait for nobody. */
+	if (options->slots != queues_of(options->xdp))
+		return "wanted as many slots as the interface has queues (--slots, ethtool -L)";
 	setrlimit(RLIMIT_MEMLOCK, &unlimited); /* older kernels count it there */
-	reason = attach(interface, options->address.sin_port);
+	reason = attach(interface, port);
 	if (reason)
 		return reason;
 	xdp->memory = mmap(NULL, (size_t)FRAMES * FRAME_SIZE, PROT_READ | PROT_WRITE,
@@ -238,7 +240,8 @@ static void close_xdp(struct xdp *xdp)
 	detach();
 }
 
-struct xdp *xdp_new(const struct options *options, unsigned int slot, const char **reason)
+struct xdp *xdp_new(const struct options *options, unsigned int slot, uint16_t port,
+		    const char **reason)
 {
 	struct xdp *xdp = calloc(1, sizeof(*xdp));
 
@@ -246,7 +249,7 @@ struct xdp *xdp_new(const struct options *options, unsigned int slot, const char
 	if (!xdp)
 		return NULL;
 	libbpf_set_print(NULL);
-	*reason = open_xdp(xdp, options, slot);
+	*reason = open_xdp(xdp, options, slot, port);
 	if (*reason) {
 		close_xdp(xdp);
 		return NULL;
@@ -393,10 +396,12 @@ void xdp_send(struct xdp *xdp, struct batch *batch, struct counters *counters)
 	take_completed(xdp);
 }
 #else
-struct xdp *xdp_new(const struct options *options, unsigned int slot, const char **reason)
+struct xdp *xdp_new(const struct options *options, unsigned int slot, uint16_t port,
+		    const char **reason)
 {
 	(void)options;
 	(void)slot;
+	(void)port;
 	*reason = "built without libxdp (Debian: libxdp-dev, libbpf-dev)";
 	return NULL;
 }

@@ -13,8 +13,9 @@
 
 struct xdp;
 
-/* NULL and *@reason: it can't be. Slot n takes queue n. */
-struct xdp *xdp_new(const struct options *options, unsigned int slot, const char **reason);
+/* NULL and *@reason: it can't be. Slot n takes queue n. @port: as in sockaddr_in. */
+struct xdp *xdp_new(const struct options *options, unsigned int slot, uint16_t port,
+		    const char **reason);
 void xdp_free(struct xdp *xdp);
 /* Fills batch->bursts. The number of packets, or -1 and errno. */
 int xdp_receive(struct xdp *xdp, struct batch *batch, const struct timespec *deadline);
