@@ -16,6 +16,7 @@
 /* Room for one number. */
 union control {
 	struct cmsghdr header;
+	// cppcheck-suppress unusedStructMember
 	char space[CMSG_SPACE(sizeof(int))];
 };
 

@@ -62,11 +62,13 @@ static int kernel_do(struct crypto *crypto, uint32_t operation, const uint8_t *n
 		     struct iovec *in, int ins, struct iovec *out, int outs, size_t wanted)
 {
 	struct {
+		// cppcheck-suppress unusedStructMember
 		uint32_t length;
 		uint8_t nonce[NONCE_SIZE];
 	} iv = { .length = NONCE_SIZE };
 	union {
 		struct cmsghdr header;
+		// cppcheck-suppress unusedStructMember
 		char space[CMSG_SPACE(sizeof(operation)) + CMSG_SPACE(sizeof(iv))];
 	} control = { .space = "" };
 	struct msghdr message = { .msg_iov = in,

@@ -343,6 +343,7 @@ static void send_packets(struct session *session, unsigned long count, uint8_t *
 {
 	union {
 		struct cmsghdr header;
+		// cppcheck-suppress unusedStructMember
 		char space[CMSG_SPACE(sizeof(uint16_t))];
 	} control = { .header = { CMSG_LEN(sizeof(uint16_t)), SOL_UDP, UDP_SEGMENT } };
 	const uint16_t segment = (uint16_t)size;
@@ -394,6 +395,7 @@ static size_t receive(int fd, size_t *segment)
 {
 	union {
 		struct cmsghdr header;
+		// cppcheck-suppress unusedStructMember
 		char space[CMSG_SPACE(sizeof(int))];
 	} control;
 	struct iovec part = { buffer, GRO_MAX };
@@ -918,8 +920,9 @@ static void parse_address(const char *text)
 	const char *colon = strrchr(text, ':');
 	char host[INET_ADDRSTRLEN] = "";
 
-	if (colon && (size_t)(colon - text) < sizeof(host))
-		memcpy(host, text, (size_t)(colon - text));
+	if (!colon || (size_t)(colon - text) >= sizeof(host))
+		bad_usage("address", "ADDRESS:PORT", text);
+	memcpy(host, text, (size_t)(colon - text));
 	options.address.sin_family = AF_INET;
 	if (inet_pton(AF_INET, host, &options.address.sin_addr) != 1)
 		bad_usage("address", "ADDRESS:PORT", text);

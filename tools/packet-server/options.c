@@ -208,7 +208,7 @@ static int parse_one(int which, struct options *options, bool *key)
 
 int parse_options(int argc, char **argv, struct options *options)
 {
-	static const char *const whats[] = { "udp", "reliable", "tcp", "http", NULL };
+	static const char *const kinds[] = { "udp", "reliable", "tcp", "http", NULL };
 	bool key = false;
 	cpu_set_t cpus;
 	int n, status;
@@ -226,7 +226,7 @@ int parse_options(int argc, char **argv, struct options *options)
 		if (status)
 			return status;
 	}
-	n = argc - optind == 2 ? word(argv[optind], whats) : -1;
+	n = argc - optind == 2 ? word(argv[optind], kinds) : -1;
 	if (n == -1) {
 		fputs(usage, stderr);
 		return 2;

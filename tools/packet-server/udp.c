@@ -34,7 +34,7 @@ struct udp {
 	struct xdp *xdp;   /* instead of the socket */
 	struct ring *ring; /* instead of recvmmsg(2) */
 	struct crypto *crypto;
-	struct switchto_task *main, *reaper;
+	struct switchto_task *main;
 
 	struct switchto_mutex lock; /* of the rest */
 	struct batch *batch;
