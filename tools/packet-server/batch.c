@@ -205,6 +205,7 @@ unsigned int batch_gather(struct batch *batch, unsigned int *packets_out)
 {
 	const unsigned int all = batch->received + batch->made_count;
 	unsigned int count = 0, parts = 0, total = 0;
+	size_t bytes = 0;
 	struct last last = { .open = false };
 
 	for (; batch->gathered < all && count < OUT_MAX && parts < OUT_MAX; batch->offset = 0) {
@@ -223,6 +224,7 @@ unsigned int batch_gather(struct batch *batch, unsigned int *packets_out)
 		if (batch->gso && join(&last, burst, packets, &batch->out_parts[parts])) {
 			parts++;
 			total += packets;
+			bytes += burst->answer;
 			batch->gathered++;
 			continue;
 		}
@@ -256,6 +258,7 @@ unsigned int batch_gather(struct batch *batch, unsigned int *packets_out)
 			if (size > burst->segment)
 				set_segment(message, last.control, burst->segment);
 			total += last.packets;
+			bytes += size;
 			count++;
 			parts++;
 		}
@@ -264,6 +267,7 @@ unsigned int batch_gather(struct batch *batch, unsigned int *packets_out)
 		batch->gathered++;
 	}
 	*packets_out = total;
+	batch->bytes = bytes;
 	if (!count) {
 		for (unsigned int i = 0; i < batch->received; i++)
 			batch->bursts[i].answer = 0;

@@ -44,6 +44,7 @@ struct batch {
 	struct sockaddr_in *peers;
 	struct burst *bursts, *made;
 	unsigned int gathered, offset; /* how far batch_gather() is */
+	size_t bytes;		       /* of what it gathered */
 };
 
 /* NULL: no memory. */

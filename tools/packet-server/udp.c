@@ -39,8 +39,8 @@ struct udp {
 	struct switchto_mutex lock; /* of the rest */
 	struct batch *batch;
 	struct table table;
-	unsigned int busy; /* sessions that are not done with their packets */
-	bool led;	   /* a task receives */
+	atomic_uint busy; /* sessions that are not done with their packets */
+	bool led;	  /* a task receives */
 	atomic_bool over;
 	uint32_t epoch; /* the reaper's */
 };
@@ -49,8 +49,10 @@ struct session {
 	struct udp *udp;
 	struct sockaddr_in peer;
 	struct switchto_task *task;
+	struct session *next;	    /* among those that have packets of the batch */
 	struct burst *first, *last; /* its packets of the batch */
-	bool busy, taken;	    /* it has packets; they are in its hands */
+	atomic_bool busy, ready;    /* it has packets; it may take them */
+	bool taken;		    /* they are in its hands */
 	atomic_bool idle;	    /* it is to end */
 	uint32_t epoch;		    /* when it last had packets */
 	struct stream *stream;	    /* of the reliable mode */
@@ -80,10 +82,9 @@ static void send_one_by_one(struct udp *udp, const struct msghdr *message)
 		count(udp->counters, sends, 1);
 		if (switchto_sendmsg(udp->fd, &one, 0, NULL) < 0) {
 			count(udp->counters, unsent, 1);
-			continue;
+			count_more(&udp->counters->packets_out, (uint64_t)-1);
+			count_more(&udp->counters->bytes_out, -(uint64_t)part.iov_len);
 		}
-		count(udp->counters, packets_out, 1);
-		count(udp->counters, bytes_out, part.iov_len);
 	}
 }
 
@@ -99,10 +100,13 @@ static ssize_t send_plain(struct udp *udp, const struct msghdr *message)
 	return n < 0 ? -1 : 1;
 }
 
-static void send_gathered(struct udp *udp, unsigned int messages)
+static void send_gathered(struct udp *udp, unsigned int messages, unsigned int packets)
 {
 	struct mmsghdr *out = udp->batch->out;
 
+	/* Those that the kernel refuses are taken off again. */
+	count(udp->counters, packets_out, packets);
+	count(udp->counters, bytes_out, udp->batch->bytes);
 	for (unsigned int done = 0; done < messages;) {
 		ssize_t n = udp->options->io == IO_PLAIN ?
 				    send_plain(udp, &out[done].msg_hdr) :
@@ -111,15 +115,7 @@ static void send_gathered(struct udp *udp, unsigned int messages)
 
 		if (n > 0) {
 			count(udp->counters, sends, 1);
-			for (ssize_t i = 0; i < n; i++, done++) {
-				const struct msghdr *message = &out[done].msg_hdr;
-				size_t bytes = 0;
-
-				for (size_t k = 0; k < message->msg_iovlen; k++)
-					bytes += message->msg_iov[k].iov_len;
-				count(udp->counters, bytes_out, bytes);
-				count(udp->counters, packets_out, batch_segments(message));
-			}
+			done += (unsigned int)n;
 			continue;
 		}
 		if (errno == ECANCELED)
@@ -138,7 +134,7 @@ static void flush(struct udp *udp)
 		return;
 	}
 	while ((messages = batch_gather(udp->batch, &packets)))
-		send_gathered(udp, messages);
+		send_gathered(udp, messages, packets);
 }
 
 /* --- receive --- */
@@ -244,9 +240,15 @@ refuse:
 	return NULL;
 }
 
-/* Gives the sessions the packets of the batch. With the lock. */
+/*
+ * Gives the sessions the packets of the batch. With the lock. First all packets, then the sessions:
+ * one that is ready takes its packets without the lock.
+ */
 static void distribute(struct udp *udp, struct session *leader)
 {
+	struct session *found = NULL;
+	unsigned int woken = 0;
+
 	for (unsigned int i = 0; i < udp->batch->received; i++) {
 		struct burst *burst = &udp->batch->bursts[i];
 		struct session *session;
@@ -260,17 +262,26 @@ static void distribute(struct udp *udp, struct session *leader)
 		session = table_find(&udp->table, &key);
 		if (!session && !(session = begin(udp, burst)))
 			continue;
-		if (session->first)
+		if (session->first) {
 			session->last->next = burst;
-		else
-			session->first = burst;
-		session->last = burst;
-		session->epoch = udp->epoch;
-		session->idle = false;
-		if (session->busy)
+			session->last = burst;
 			continue;
-		session->busy = true;
-		udp->busy++;
+		}
+		session->first = session->last = burst;
+		session->epoch = udp->epoch;
+		session->next = found;
+		found = session;
+		atomic_store_explicit(&session->idle, false, memory_order_relaxed);
+		atomic_store_explicit(&session->busy, true, memory_order_relaxed);
+		woken++;
+	}
+	atomic_store(&udp->busy, woken);
+	count(udp->counters, parks, woken);
+	while (found) {
+		struct session *session = found;
+
+		found = session->next;
+		atomic_store_explicit(&session->ready, true, memory_order_release);
 		if (session != leader)
 			switchto_unpark(session->task);
 	}
@@ -339,22 +350,36 @@ static bool may_lead(const struct udp *udp, const struct session *session)
 	return !udp->busy && !udp->led && (!udp->ring || !session);
 }
 
-/*
- * Ends @session's work with its packets, and waits for the next ones. NULL: it is to end, or
- * @deadline has passed.
- */
-static struct burst *next_bursts(struct session *session, const struct timespec *deadline)
+/* The packets of @session, or NULL if it has none. */
+static struct burst *take_bursts(struct session *session)
+{
+	struct burst *found;
+
+	if (!atomic_load_explicit(&session->ready, memory_order_acquire))
+		return NULL;
+	atomic_store_explicit(&session->ready, false, memory_order_relaxed);
+	found = session->first;
+	session->first = NULL;
+	session->taken = true;
+	return found;
+}
+
+/* It is done with its packets. True: it was the last one of the batch. */
+static bool is_last(struct session *session)
+{
+	session->taken = false;
+	atomic_store_explicit(&session->busy, false, memory_order_relaxed);
+	return atomic_fetch_sub(&session->udp->busy, 1) == 1;
+}
+
+/* As next_bursts(), with the lock: leads if nobody does. */
+static struct burst *lead_or_wait(struct session *session, const struct timespec *deadline)
 {
 	struct udp *udp = session->udp;
-	struct burst *found = NULL;
 	int error = 0;
 
 	lock(udp);
-	if (session->taken) {
-		session->taken = session->busy = false;
-		udp->busy--;
-	}
-	while (!session->first && !udp->over && !session->idle && !error) {
+	while (!atomic_load(&session->ready) && !udp->over && !session->idle && !error) {
 		if (may_lead(udp, session)) {
 			if (lead(udp, session, deadline)) {
 				error = errno;
@@ -370,15 +395,27 @@ static struct burst *next_bursts(struct session *session, const struct timespec 
 		if (switchto_park(deadline))
 			error = errno;
 		lock(udp);
-		count(udp->counters, parks, 1);
-	}
-	if (session->first && !udp->over) {
-		found = session->first;
-		session->first = NULL;
-		session->taken = true;
+		if (error == ECANCELED)
+			udp->over = true;
 	}
 	unlock(udp);
-	return found;
+	return udp->over ? NULL : take_bursts(session);
+}
+
+/*
+ * Ends @session's work with its packets, and waits for the next ones. NULL: it is to end, or
+ * @deadline has passed. All but the last session of a batch need no lock.
+ */
+static struct burst *next_bursts(struct session *session, const struct timespec *deadline)
+{
+	struct burst *found;
+
+	if (session->taken && !is_last(session) && switchto_park(deadline) == 0) {
+		found = take_bursts(session);
+		if (found)
+			return found;
+	}
+	return lead_or_wait(session, deadline);
 }
 
 static void end_session(struct session *session)
@@ -389,7 +426,7 @@ static void end_session(struct session *session)
 	lock(udp);
 	/* Packets that came meanwhile are lost with it. */
 	if (session->busy)
-		udp->busy--;
+		is_last(session);
 	table_remove(&udp->table, &key);
 	if (session->stream) {
 		count(udp->counters, retransmitted, session->stream->retransmitted);
