@@ -8,6 +8,7 @@
 #include <switchto/sched.h>
 
 #ifdef HAVE_LIBURING
+#include <fcntl.h>
 #include <liburing.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -96,6 +97,9 @@ static int arm(struct ring *ring)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->ring);
 	int submitted;
+
+	/* Of a descriptor that does not block, older kernels say EAGAIN instead of waiting. */
+	fcntl(ring->fd, F_SETFL, 0);
 
 	io_uring_prep_recvmsg_multishot(sqe, ring->fd, &ring->message, 0);
 	sqe->flags |= IOSQE_BUFFER_SELECT;

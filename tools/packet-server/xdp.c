@@ -118,7 +118,8 @@ static int load(uint16_t port)
 
 static const char *attach(unsigned int interface, uint16_t port)
 {
-	LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
+	struct bpf_link_create_opts options = { .sz = sizeof(options),
+						.flags = XDP_FLAGS_DRV_MODE };
 	int loaded;
 
 	if (program.users)
