@@ -605,7 +605,7 @@ static bool holds(unsigned long rate)
 
 static unsigned long highest_rate(void)
 {
-	unsigned long good = 0, bad = 1000 * options.burst;
+	unsigned long good = 0, bad = 50 * options.burst;
 
 	while (bad < 100000000 && holds(bad)) {
 		good = bad;
