@@ -7,12 +7,14 @@ import textwrap
 import adopters
 import calls
 import report
+import packets
 import servers.table
 from results import FREE, ONE_CPU, ONE_THREAD, TITLES
 
 TABLES = ("summary", "rows", "published", "shares", "parked", "ring", "groups", "memory", "context",
           "adopters", "adopters_all", "adopters_checks", "servers", "servers_plain",
-          "servers_block", "servers_one_cpu", "servers_delay", "servers_state", "calls",
+          "servers_block", "servers_one_cpu", "servers_delay", "servers_state", "packets", "packets_veth",
+          "packets_rate", "packets_state", "calls",
           "calls_state")
 MEMORY = {
     "kernel_stack": "kernel stack",
@@ -182,6 +184,19 @@ class Tables:
 
     def servers_delay(self):
         return servers.table.time_table(self.echo, "delay")
+
+    def packets(self):
+        return packets.insn_table(self.echo)
+
+    def packets_veth(self):
+        return packets.veth_table(self.echo)
+
+    def packets_rate(self):
+        return packets.rate_table(self.echo)
+
+    def packets_state(self):
+        return [f"Run: {self.echo['packets_state']}." if "packets_state" in self.echo else
+                "No run yet."]
 
     def servers_state(self):
         return [line for text in servers.table.state(self.echo)

@@ -23,6 +23,7 @@ import sys
 
 import calls
 import charts
+import packets
 import results
 import servers.table
 from figures import MEMORY, TABLES, Tables
@@ -196,7 +197,7 @@ def run(args):
             raise results.BadInput(f"{args.servers}: wanted the results of vm/bench --servers, "
                                    "found none")
         if args.servers:
-            echo |= calls.read(args.servers)
+            echo |= calls.read(args.servers) | packets.read(args.servers)
         tables = Tables(data or json.loads(read(RESULTS)), programs, echo)
     except (LookupError, TypeError, ValueError) as error:
         raise results.BadInput(f"{RESULTS}, {ADOPTERS} and {SERVERS}: wanted what --from, "

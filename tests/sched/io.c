@@ -389,6 +389,83 @@ static void in_parts(void **state)
 	run_tasks(sched);
 }
 
+/* --- many messages at once --- */
+
+enum { MANY = 1500, AT_ONCE = 1100 };
+
+struct many {
+	struct mmsghdr messages[AT_ONCE];
+	struct iovec parts[AT_ONCE];
+	int numbers[AT_ONCE];
+};
+
+static struct many *new_many(void)
+{
+	struct many *made = calloc(1, sizeof(*made));
+
+	for (int i = 0; i < AT_ONCE; i++) {
+		made->parts[i] = (struct iovec){ &made->numbers[i], sizeof(int) };
+		made->messages[i].msg_hdr.msg_iov = &made->parts[i];
+		made->messages[i].msg_hdr.msg_iovlen = 1;
+	}
+	return made;
+}
+
+/* The socket takes fewer than that at a time. */
+static void send_many(void *arg)
+{
+	struct many *many = new_many();
+
+	(void)arg;
+	for (int sent = 0, n; sent < MANY; sent += n) {
+		for (int i = 0; i < AT_ONCE; i++)
+			many->numbers[i] = sent + i;
+		n = MANY - sent < AT_ONCE ? MANY - sent : AT_ONCE;
+		n = switchto_sendmmsg(ends[1], many->messages, (unsigned int)n, 0, NULL);
+		CHECK(&verdict, n > 0);
+		if (n <= 0)
+			break;
+	}
+	free(many);
+}
+
+static void receive_many(void *arg)
+{
+	struct many *many = new_many();
+	struct timespec soon = in(1000000);
+
+	CHECK_ERR(&verdict, switchto_recvmmsg(ends[0], many->messages, 2, 0, &soon), ETIMEDOUT);
+	spawn(arg, send_many, NULL);
+	/* MSG_WAITFORONE is what it does anyway. */
+	for (int got = 0, n; got < MANY; got += n) {
+		n = switchto_recvmmsg(ends[0], many->messages, AT_ONCE, MSG_WAITFORONE, NULL);
+		CHECK(&verdict, n > 0);
+		if (n <= 0)
+			break;
+		for (int i = 0; i < n; i++)
+			CHECK_EQ(&verdict, many->numbers[i], got + i);
+	}
+	free(many);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+	CHECK_ERR(&verdict, switchto_recvmmsg(ends[0], NULL, 1, 0, NULL), EBADF);
+	CHECK_ERR(&verdict, switchto_sendmmsg(ends[1], NULL, 1, 0, NULL), EBADF);
+}
+
+static void many_messages(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
+	spawn(sched, receive_many, sched);
+	run_tasks(sched);
+	assert_int_equal(switchto_recvmmsg(0, NULL, 0, 0, NULL), -1);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(switchto_sendmmsg(0, NULL, 0, 0, NULL), -1);
+	assert_int_equal(errno, EPERM);
+}
+
 /* --- what a short read does not say --- */
 
 /* All is there before the first read: no event comes in between. */
@@ -660,6 +737,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(spliced),
 		cmocka_unit_test(file),
 		cmocka_unit_test(no_descriptors),
+		cmocka_unit_test(many_messages),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;

@@ -74,7 +74,7 @@ tidy() { # FILE
 		# shellcheck disable=SC2086
 		checks=("--checks=$(set -f && printf -- '-%s,' $off)")
 		# The torture looks into the library, and its other half is one with hooks.
-		options+=(-D_GNU_SOURCE -Ilibswitchto/src -Itests/support)
+		options+=(-D_GNU_SOURCE -Ilibswitchto/src -Itests/support -Itools/packet-server)
 		case $1 in
 		tests/suite/delay_points.c | tests/suite/door.c | tests/fuzz/door.c) options+=(-DSWITCHTO_DELAY_POINTS) ;;
 		esac

@@ -71,7 +71,7 @@ need_space() { # MEGABYTES WHAT FOR
 packages_vm='build-essential flex bison bc libelf-dev libssl-dev xz-utils kmod cpio patch
 	python3 python3-venv udev procps qemu-system-x86'
 packages_scx='pahole clang'
-packages_lib='cmake pkg-config libcmocka-dev liburing-dev libsqlite3-dev'
+packages_lib='cmake pkg-config libcmocka-dev liburing-dev libsqlite3-dev libxdp-dev libbpf-dev libssl-dev iproute2'
 packages_bench='libbenchmark-dev libabsl-dev libboost-context-dev python3-matplotlib'
 packages_servers='libboost-fiber-dev golang-go'
 packages_test='clang clang-19 libclang-rt-19-dev clang-format clang-tidy cppcheck codespell shellcheck pyflakes3 mandoc util-linux

@@ -68,6 +68,7 @@ extern "C" {
 struct switchto_sched;
 struct switchto_task;
 struct io_uring_sqe; /* <liburing.h> */
+struct mmsghdr;	     /* <sys/socket.h>, with _GNU_SOURCE */
 
 /* --- policies --- */
 
@@ -503,6 +504,13 @@ ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags,
 			 const struct timespec *deadline);
 ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
 			 const struct timespec *deadline);
+/*
+ * Several messages at once. They wait for the first one only. Return: how many, at least 1.
+ */
+int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
+		      const struct timespec *deadline);
+int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
+		      const struct timespec *deadline);
 /* The new descriptor does not block. */
 int switchto_accept(int fd, struct sockaddr *address, socklen_t *length, int flags,
 		    const struct timespec *deadline);

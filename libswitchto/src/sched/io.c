@@ -61,6 +61,9 @@ static ssize_t on_file(enum ring_call what, long number, int fd, const void *add
 			with_errno(call6(number, fd, (long)address, (long)length, 0, 0, 0)));
 }
 
+/* The kernel takes no more messages in one call (UIO_MAXIOV). */
+enum { MESSAGES = 1024 };
+
 enum next { CALL_IT, LOOK_AGAIN, FAIL, BLOCK };
 
 /* What to do with a mark that is neither ready nor NOT_READY. */
@@ -224,6 +227,41 @@ ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
 	if (unlikely(flags & MSG_DONTWAIT))
 		return ONCE(CALL(sendmsg, fd, message, flags));
 	UNTIL_DONE(fd, out, false, deadline, CALL(sendmsg, fd, message, flags));
+}
+
+/*
+ * It takes messages until there are no more: fewer than @count have emptied the socket. An error in
+ * between is an event of its own.
+ */
+int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
+		      const struct timespec *deadline)
+{
+	if (count > MESSAGES)
+		count = MESSAGES;
+	UNTIL_DONE(fd, in, (unsigned long)result < count, deadline,
+		   CALL(recvmmsg, fd, messages, count, flags & ~MSG_WAITFORONE, NULL));
+}
+
+static __attribute__((noinline)) int send_many_later(int fd, struct mmsghdr *messages,
+						     unsigned int count, int flags,
+						     const struct timespec *deadline)
+{
+	UNTIL_DONE(fd, out, false, deadline, CALL(sendmmsg, fd, messages, count, flags));
+}
+
+/* A socket of UDP that is polled for output has an event for each message that is gone. */
+int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
+		      const struct timespec *deadline)
+{
+	if (likely(switchto_current && switchto_current->task)) {
+		long result = CALL(sendmmsg, fd, messages, count, flags | MSG_DONTWAIT);
+
+		if (likely(result >= 0))
+			return (int)result;
+		if (result != -EAGAIN && result != -EINTR)
+			return fail((int)-result);
+	}
+	return send_many_later(fd, messages, count, flags, deadline);
 }
 
 int switchto_accept(int fd, struct sockaddr *address, socklen_t *length, int flags,

@@ -1,0 +1,152 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""The tables of packets of UDP, of a results folder of vm/bench --servers, and their bounds."""
+
+import json
+import os
+import sys
+
+COLUMNS = ((1, 1), (64, 1), (1000, 1), (1, 64), (64, 64), (1000, 64))     # sessions, burst
+TITLES = {
+    "tasks plain": "**tasks**, recvfrom and sendto",
+    "tasks": "**tasks**, recvmmsg and sendmmsg",
+    "tasks gso": "**tasks**, the same with GSO",
+    "tasks gso gro": "**tasks**, the same with GSO and GRO",
+    "tasks ring": "**tasks**, multishot RECVMSG and sendmmsg",
+    "epoll plain": "epoll loop, recvfrom and sendto",
+    "epoll": "epoll loop, recvmmsg and sendmmsg",
+    "epoll gso": "epoll loop, the same with GSO",
+    "epoll gso gro": "epoll loop, the same with GSO and GRO",
+    "go": "Go",
+    "go locked": "Go, LockOSThread()",
+}
+VETH = {
+    "veth --io plain": "recvfrom and sendto",
+    "veth": "recvmmsg and sendmmsg",
+    "veth --gso --gro": "the same with GSO and GRO",
+    "veth --xdp there0": "AF_XDP, copy mode",
+}
+LOOP = 1.10         # tasks, of the epoll loop with the same techniques
+SEGMENTS = 5        # recvfrom and sendto, of mmsg with GSO and GRO
+XDP = 0.8           # AF_XDP, of recvmmsg and sendmmsg without GSO
+
+
+def read(folder):
+    """-> {"packets": rows, "packets_state": text}; without results, nothing"""
+    rows = []
+    for name in ("packets", "packets-veth", "packets-time"):
+        path = os.path.join(folder, name + ".json")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                rows += [row for row in map(json.loads, file) if "left_out" not in row]
+    if not rows:
+        return {}
+    keys = ("server", "mode", "sessions", "burst", "server_ns", "sent", "received", "p50",
+            "highest", "rate", "queue_bytes", "drops")
+    with open(os.path.join(folder, "packets-state.txt"), encoding="utf-8") as file:
+        state = file.read().strip()
+    return {"packets": [{key: row[key] for key in keys if key in row} for row in rows],
+            "packets_state": state}
+
+
+def figures(data):
+    """-> {(server, sessions, burst): instructions of a packet}"""
+    return {(row["server"], row["sessions"], row["burst"]): row["server_ns"]
+            for row in data.get("packets", ()) if row["mode"] == "udp"}
+
+
+def markdown(head, rows):
+    return ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1),
+            *("| " + " | ".join(row) + " |" for row in rows)]
+
+
+def cell(found, server, sessions, burst):
+    if (server, sessions, burst) not in found:
+        return ""
+    text = f"{found[server, sessions, burst]:,.0f}"
+    loop = server.replace("tasks", "epoll")
+    if server.startswith("tasks") and (loop, sessions, burst) in found:
+        text += f" ({found[server, sessions, burst] / found[loop, sessions, burst]:.2f})"
+    return text
+
+
+def insn_table(data):
+    found = figures(data)
+    if not found:
+        return ["No run yet."]
+    return markdown(["sessions x burst", *(f"{n:,} x {burst}" for n, burst in COLUMNS)],
+                    [[title, *(cell(found, server, *column) for column in COLUMNS)]
+                     for server, title in TITLES.items()
+                     if any((server, *column) in found for column in COLUMNS)])
+
+
+def veth_table(data):
+    found = figures(data)
+    base = found.get(("veth", 64, 16))
+    if not base:
+        return ["No run yet."]
+    return markdown(["64 sessions x 16 packets, veth", "instructions", "ratio"],
+                    [[title, f"{found[server, 64, 16]:,.0f}",
+                      f"{found[server, 64, 16] / base:.2f}"]
+                     for server, title in VETH.items() if (server, 64, 16) in found])
+
+
+def rate_table(data):
+    rows = [row for row in data.get("packets", ()) if row["mode"] == "rate"]
+    if not rows:
+        return ["No run yet."]
+    return markdown(["server", "sessions", "highest, packets/s", "at 0.9 of it: sent", "lost",
+                     "p50, us", "deepest queue, KiB", "drops"],
+                    [[TITLES[row["server"]], f"{row['sessions']:,}", f"{row['highest']:,}",
+                      f"{row['sent']:,}", f"{row['sent'] - row['received']:,}",
+                      f"{row['p50'] / 1000:,.0f}", f"{row['queue_bytes'] / 1024:,.0f}",
+                      str(row["drops"])] for row in rows])
+
+
+def gates(data):
+    """-> [(passed, text)]"""
+    found = figures(data)
+    made = []
+
+    def hold(name, part, whole, bound, least=False):
+        if part not in found or whole not in found:
+            made.append((False, f"{name}: wanted results of {part} and {whole}, found none"))
+            return
+        ratio = found[part] / found[whole]
+        made.append((ratio >= bound if least else ratio <= bound,
+                     f"{name}: {ratio:.2f} x, wanted at {'least' if least else 'most'} {bound}"))
+
+    for sessions in (64, 1000):
+        # 64,000 packets at once, each by itself, are more than a socket holds.
+        for kind in ("", " gso gro") if sessions == 64 else (" gso gro",):
+            hold(f"packets, tasks{kind}, {sessions} sessions x 64, to the epoll loop",
+                 ("tasks" + kind, sessions, 64), ("epoll" + kind, sessions, 64), LOOP)
+    hold("packets, recvfrom, to GSO and GRO", ("tasks plain", 64, 64), ("tasks gso gro", 64, 64),
+         SEGMENTS, least=True)
+    hold("packets, AF_XDP, to recvmmsg and sendmmsg", ("veth --xdp there0", 64, 16),
+         ("veth", 64, 16), XDP)
+    for row in data.get("packets", ()):
+        if row["mode"] == "rate":
+            made.append((row["sent"] == row["received"],
+                         f"packets, {row['server']}, {row['sessions']} sessions, at 0.9 of the "
+                         f"highest rate: {row['sent'] - row['received']} lost, wanted 0"))
+    return made
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: bench/packets.py FOLDER")
+    data = read(sys.argv[1])
+    if not data:
+        sys.exit(f"packets.py: {sys.argv[1]}: wanted packets.json, found none")
+    for table in (insn_table, veth_table, rate_table):
+        print(*table(data), "", sep="\n")
+    failed = False
+    for passed, text in gates(data):
+        print("PASS" if passed else "FAIL", text)
+        failed = failed or not passed
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,590 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT
+"""Run tools/packet-server, and be its clients, good ones and bad ones.
+
+usage: packets.py TEST SERVER LOAD [LAUNCHER...]
+
+TEST is a function test_TEST below. PACKETS_SEED in the environment: the fuzzer repeats this run.
+Waits are for conditions, and fail after PATIENCE seconds.
+"""
+
+import ctypes
+import http.client
+import json
+import os
+import random
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+PATIENCE = 60
+SERVER, LOAD, *LAUNCHER = sys.argv[2:]
+HEADER = struct.Struct(">BBHIIIQ")      # tools/packet-server/stream.h
+DATA, ACK, FIN = 1, 2, 3
+
+
+class Skip(Exception):
+    """What is tested is not there."""
+
+
+class Server:
+    """packet-server in the background. After stop(): its exit status, counters and messages."""
+
+    def __init__(self, *args, address="127.0.0.1", prefix=(), limit=None):
+        def limit_files():
+            if limit:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        # pylint: disable=consider-using-with
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [*prefix, *LAUNCHER, SERVER, "--json", *args, f"{address}:0"], stdout=subprocess.PIPE,
+            stderr=self.errors, preexec_fn=limit_files)
+        line = self.process.stdout.readline().decode()
+        self.stats = None
+        if not line.startswith("listening on "):
+            self.process.wait()
+            raise AssertionError(f"the server has ended: {self.messages()}")
+        host, port = line.split()[2].split(":")
+        self.address = (host, int(port))
+
+    def messages(self):
+        self.errors.seek(0)
+        return self.errors.read().decode()
+
+    def __enter__(self):
+        return self
+
+    def stop(self):
+        """-> the sum of the slots' counters"""
+        assert self.process.poll() is None, f"the server has ended: {self.messages()}"
+        self.process.send_signal(signal.SIGTERM)
+        output = self.process.stdout.read().decode()
+        assert self.process.wait() == 0, f"{self.process.returncode}: {self.messages()}"
+        slots = json.loads(output.splitlines()[-1])["slots"]
+        self.stats = {key: sum(slot[key] for slot in slots)
+                      for key in slots[0] if key not in ("slot", "batches")}
+        assert self.stats["begun"] >= self.stats["ended"]
+        return self.stats
+
+    def memory(self):
+        """Resident, in KiB."""
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
+
+
+def load(server, *args, prefix=()):
+    """-> what packet-load printed; it must have found nothing wrong."""
+    mode = args[-1]
+    found = subprocess.run([*prefix, *LAUNCHER, LOAD, "--patience", str(PATIENCE), *args[:-1], mode,
+                            f"{server.address[0]}:{server.address[1]}"],
+                           stdout=subprocess.PIPE, check=False)
+    assert found.returncode == 0, (found.returncode, found.stdout)
+    return json.loads(found.stdout)
+
+
+def refused(*args, status=None):
+    """-> what the server says when it ends at once"""
+    found = subprocess.run([*LAUNCHER, SERVER, *args], stdout=subprocess.DEVNULL,
+                           stderr=subprocess.PIPE, check=False)
+    assert found.returncode == status, (args, found.returncode, found.stderr)
+    return found.stderr.decode()
+
+
+def udp_socket(server, timeout=PATIENCE):
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.connect(server.address)
+    made.settimeout(timeout)
+    return made
+
+
+def echoed(server, payload=b"are you there?"):
+    """The server still answers. Packets may be lost, so it is asked more than once."""
+    with udp_socket(server, 1) as client:
+        for _ in range(PATIENCE):
+            client.send(payload)
+            try:
+                if client.recv(1 << 16) == payload:
+                    return True
+            except socket.timeout:
+                pass
+    return False
+
+
+def has_crypto(kind):
+    with tempfile.NamedTemporaryFile() as key:
+        key.write(b"k" * 32)
+        key.flush()
+        try:
+            with Server("--crypto", kind, "--key", key.name, "udp") as server:
+                server.stop()
+                return True
+        except AssertionError as error:
+            print(f"left out: --crypto {kind}: {error}")
+            assert "AF_ALG" in str(error) or "libcrypto" in str(error), error
+            return False
+
+
+# ---------------------------------------------------------------- the options
+
+def test_udp():
+    techniques = ((), ("--io", "plain"), ("--gso",), ("--gro",), ("--gso", "--gro"), ("--io", "ring"),
+                  ("--io", "ring", "--gso", "--gro"), ("--steer", "cpu"), ("--slots", "2", "--gro"))
+    for options in techniques:
+        with Server("--slots", "1", *options, "udp") as server:
+            for burst in ("1", "32"):
+                found = load(server, "--sessions", "20", "--burst", burst, "--packets", "2000", "udp")
+                assert found["received"] >= 2000 and found["wrong"] == 0, found
+            stats = server.stop()
+            assert stats["begun"] >= 20 and stats["packets_out"] >= 4000, stats
+            assert stats["forged"] + stats["malformed"] + stats["oversized"] == 0, stats
+    bad_datagrams()
+    no_room()
+    idle_sessions_end()
+    forged()
+    command_line()
+
+
+def bad_datagrams():
+    with Server("--slots", "1", "udp") as server, udp_socket(server) as client:
+        client.send(b"")
+        client.send(b"x" * 2049)
+        client.send(b"x" * 60000)
+        client.send(b"x" * 2048)
+        assert client.recv(1 << 16) == b"x" * 2048
+        stats = server.stop()
+        assert (stats["short_packets"], stats["oversized"], stats["packets_in"]) == (1, 2, 1), stats
+
+
+def no_room():
+    """Of 10 sessions, 3 have room. The others are counted, and the three go on."""
+    with Server("--slots", "1", "--sessions", "3", "udp") as server:
+        clients = [udp_socket(server) for _ in range(10)]
+        for client in clients[:3]:
+            client.send(b"first")
+            assert client.recv(100) == b"first"
+        for client in clients[3:]:
+            client.send(b"more")
+        for client in clients[:3]:
+            client.send(b"again")
+            assert client.recv(100) == b"again"
+        for client in clients:
+            client.close()
+        stats = server.stop()
+        assert stats["begun"] == 3 and stats["refused"] == 7, stats
+
+
+def idle_sessions_end():
+    """A session without packets ends, and there is room for another one."""
+    with Server("--slots", "1", "--sessions", "1", "--idle", "1", "udp") as server:
+        assert echoed(server)
+        # The last packet of all is what the leading session waits for.
+        assert echoed(server)
+        stats = server.stop()
+        assert stats["begun"] == 2 and stats["timed_out"] == 1, stats
+
+
+def forged():
+    """What is not sealed with the key takes no room, and disturbs nobody."""
+    if not has_crypto("user"):
+        return
+    with tempfile.NamedTemporaryFile() as key:
+        key.write(os.urandom(32))
+        key.flush()
+        options = ("--crypto", "user", "--key", key.name)
+        with Server("--slots", "1", "--sessions", "1", *options, "udp") as server:
+            with udp_socket(server) as client:
+                for size in (1, 27, 28, 29, 100, 2000):
+                    client.send(os.urandom(size))
+                found = load(server, *options, "--sessions", "1", "--burst", "16", "--packets",
+                             "1000", "udp")
+                assert found["received"] >= 1000 and found["wrong"] == 0
+            stats = server.stop()
+            assert stats["forged"] == 4 and stats["short_packets"] == 2, stats
+            assert stats["begun"] == 1 and stats["refused"] == 0, stats
+        with Server("--slots", "1", *options, "--gso", "--gro", "udp") as server:
+            found = load(server, *options, "--sessions", "5", "--burst", "32", "--packets", "1000",
+                         "udp")
+            assert found["wrong"] == 0
+            server.stop()
+        with Server("--slots", "1", *options, "reliable") as server:
+            found = load(server, *options, "--sessions", "5", "--bytes", "20000", "--lose", "10",
+                         "reliable")
+            assert found["over"] == 5 and found["wrong"] == 0
+            server.stop()
+
+
+def command_line():
+    for args in ((), ("udp",), ("pigeon", "0"), ("--io", "mail", "udp", "0"),
+                 ("--slots", "0", "udp", "0"), ("--batch", "1000", "udp", "0"), ("udp", "70000"),
+                 ("--steer", "session", "udp", "0"), ("--crypto", "user", "udp", "0"),
+                 ("--key", "/dev/null", "--crypto", "user", "udp", "0"),
+                 ("--xdp", "lo", "tcp", "0")):
+        assert refused(*args, status=2), args
+    with Server("--slots", "1", "udp") as server:
+        text = refused("--slots", "1", "udp", str(server.address[1]), status=1)
+        assert "can't have it: Address already in use" in text, text
+        server.stop()
+    assert "wanted a folder" in refused("--root", "/nowhere", "http", "0", status=1)
+    # An interface without queues, or a user without privileges: the sockets do it, with a reason.
+    with Server("--slots", "1", "--xdp", "nothing0", "udp") as server:
+        assert echoed(server)
+        assert "sockets instead" in server.messages() or "built without" in server.messages()
+        server.stop()
+
+
+# ---------------------------------------------------------------- the reliable mode
+
+def test_reliable():
+    for options in ((), ("--gso", "--gro"), ("--steer", "session", "--slots", "2"),
+                    ("--io", "plain"), ("--io", "ring")):
+        with Server("--slots", "1", *options, "reliable") as server:
+            found = load(server, "--sessions", "20", "--bytes", "20000", "--lose", "20",
+                         "--reorder", "20", "--double", "5", "reliable")
+            assert found["over"] == 20 and found["bytes"] == 400000 and not found["wrong"], found
+            assert found["retransmitted"] > 0, found
+            server.stop()
+    # Many sessions at once, most of them waiting.
+    with Server("--slots", "1", "reliable") as server:
+        found = load(server, "--sessions", "300", "--bytes", "3000", "reliable")
+        assert found["over"] == 300 and not found["wrong"], found
+        stats = server.stop()
+        assert stats["begun"] == 300, stats
+    with Server("--slots", "1", "reliable") as server, udp_socket(server) as client:
+        client.send(HEADER.pack(0xa7, ACK, 0, 9, 0, 0, 0))              # of no session
+        client.send(HEADER.pack(0xa7, DATA, 1, 9, 1000, 0, 0) + b"x")   # no beginning
+        client.send(b"x" * (HEADER.size - 1))
+        client.send(HEADER.pack(0xa7, DATA, 1, 9, 0, 0, 0) + b"x")
+        found = client.recv(2000)
+        assert HEADER.unpack(found[:HEADER.size])[3] == 9
+        client.send(HEADER.pack(0xa7, DATA, 5, 9, 1, 0, 0) + b"x")      # not its size
+        client.send(HEADER.pack(0xa7, DATA, 1, 8, 1, 0, 0) + b"x")      # another session
+        client.send(HEADER.pack(0xa7, FIN, 0, 9, 1, 1, 0))
+        while HEADER.unpack(found[:HEADER.size])[1] != FIN:
+            found = client.recv(2000)
+        stats = server.stop()
+        assert (stats["strays"], stats["short_packets"], stats["malformed"]) == (3, 1, 1), stats
+
+
+# ---------------------------------------------------------------- TCP
+
+def test_tcp():
+    with Server("--slots", "2", "tcp") as server:
+        found = load(server, "--sessions", "50", "--packets", "5000", "tcp")
+        assert found["received"] >= 5000 and found["wrong"] == 0
+        server.stop()
+    # Somebody who sends and never reads: the connection ends, and others do not notice.
+    with Server("--slots", "1", "--idle", "1", "tcp") as server:
+        deaf = socket.create_connection(server.address, timeout=PATIENCE)
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        try:
+            for _ in range(1000000):
+                deaf.sendall(b"x" * 65536)
+            raise AssertionError("the server took 64 GB from somebody who never reads")
+        except OSError:
+            pass
+        before = server.memory()
+        assert before < 200000 or "fsanitize" in str(LAUNCHER), before
+        load(server, "--sessions", "5", "--packets", "100", "tcp")
+        deaf.close()
+        assert server.stop()["timed_out"] >= 1
+    no_descriptors()
+    # The largest number of connections.
+    with Server("--slots", "1", "--sessions", "3", "tcp") as server:
+        clients = [socket.create_connection(server.address, timeout=PATIENCE) for _ in range(4)]
+        for client in clients[:3]:
+            client.sendall(b"x")
+            assert client.recv(10) == b"x"
+        assert clients[3].recv(10) == b""
+        for client in clients:
+            client.close()
+        stats = server.stop()
+        assert stats["begun"] == 3 and stats["refused"] == 1, stats
+
+
+def no_descriptors():
+    """More clients than descriptors: those without are turned away, and later there is room."""
+    with Server("--slots", "1", "tcp", limit=40) as server:
+        clients = [socket.create_connection(server.address, timeout=PATIENCE) for _ in range(60)]
+        served = []
+        for client in clients:
+            try:
+                client.sendall(b"x")
+                if client.recv(10) == b"x":
+                    served.append(client)
+            except OSError:     # reset
+                pass
+        assert 10 < len(served) < 40, len(served)
+        for client in clients:
+            client.close()
+        until = time.monotonic() + PATIENCE
+        answered = False
+        while not answered and time.monotonic() < until:
+            with socket.create_connection(server.address, timeout=PATIENCE) as client:
+                try:
+                    client.sendall(b"y")
+                    answered = client.recv(10) == b"y"
+                except OSError:
+                    pass
+        assert answered
+        assert server.stop()["no_descriptors"] >= 1
+
+
+def test_http():
+    with tempfile.TemporaryDirectory() as root:
+        files = {"index.html": b"hello\n", "empty": b"", "large": os.urandom(1000000)}
+        for name, content in files.items():
+            with open(os.path.join(root, name), "wb") as file:
+                file.write(content)
+        os.symlink("/etc/hostname", os.path.join(root, "out"))
+        os.mkdir(os.path.join(root, "folder"))
+        with Server("--slots", "2", "--root", root, "http") as server:
+            client = http.client.HTTPConnection(*server.address, timeout=PATIENCE)
+            for path, status, content in (
+                    ("/", 200, files["index.html"]), ("/large", 200, files["large"]),
+                    ("/empty", 200, b""), ("/nothing", 404, None), ("/folder", 404, None),
+                    ("/../../../../../../etc/hostname", 404, None), ("/out", 404, None),
+                    ("/%2e%2e/%2e%2e/etc/hostname", 404, None), ("/large?x", 200, files["large"])):
+                client.request("GET", path)
+                answer = client.getresponse()
+                found = answer.read()
+                assert answer.status == status, (path, answer.status)
+                assert content is None or found == content, path
+            client.request("HEAD", "/large")
+            answer = client.getresponse()
+            assert answer.read() == b"" and answer.getheader("Content-Length") == "1000000"
+            client.request("DELETE", "/large")
+            assert client.getresponse().status == 405
+            client.close()
+            with socket.create_connection(server.address, timeout=PATIENCE) as raw:
+                raw.sendall(b"GET / HTTP/1.1\r\n\r\nGET /empty HTTP/1.1\r\n\r\nGET /")
+                raw.sendall(b" HTTP/1.1\r\nConnection: close\r\n\r\n")
+                found = b""
+                while piece := raw.recv(65536):
+                    found += piece
+                assert found.count(b"200 OK") == 3 and found.count(b"hello\n") == 2, found
+            for bad, status in ((b"x" * 9000, b"431"), (b"\r\n\r\n", b"400"),
+                                (b"GET / HTTP/3.0\r\n\r\n", b"505"),
+                                (b"GET / HTTP/1.1\r\nContent-Length: 9\r\n\r\n", b"413")):
+                with socket.create_connection(server.address, timeout=PATIENCE) as raw:
+                    raw.sendall(bad)
+                    assert raw.recv(65536).startswith(b"HTTP/1.1 " + status), bad[:20]
+            stats = server.stop()
+            assert stats["requests"] == 8 and stats["errors"] == 10, stats
+
+
+# ---------------------------------------------------------------- anything at all
+
+def test_fuzz():
+    """Random and mutated packets and requests. The server goes on, and takes no more memory."""
+    seed = int(os.environ.get("PACKETS_SEED", random.randrange(1 << 32)))
+    print(f"PACKETS_SEED={seed}", flush=True)
+    dice = random.Random(seed)
+    with Server("--slots", "2", "--sessions", "50", "reliable") as server:
+        clients = [udp_socket(server, 0) for _ in range(20)]
+        before = None
+        for turn in range(6000):
+            client = dice.choice(clients)
+            packet = bytearray(HEADER.pack(
+                0xa7, dice.choice((DATA, ACK, FIN, dice.randrange(256))), dice.randrange(1300),
+                dice.choice((1, 2, dice.getrandbits(32))),
+                dice.choice((0, 1, 31, 32, dice.getrandbits(32))),
+                dice.choice((0, 1, dice.getrandbits(32))), dice.getrandbits(64)))
+            packet += dice.randbytes(dice.choice((0, 1, packet[2] << 8 | packet[3])))
+            if dice.random() < 0.3:
+                packet[dice.randrange(len(packet))] = dice.randrange(256)
+            if dice.random() < 0.1:
+                packet = packet[:dice.randrange(len(packet))]
+            try:
+                client.send(packet)
+                client.recv(1 << 16)
+            except OSError:
+                pass
+            if turn == 3000:
+                before = server.memory()
+        after = server.memory()
+        assert after < before * 1.5 + 20000, (before, after)
+        # Their ports are not free: the server knows their sessions, and a new one would be a stray.
+        found = load(server, "--sessions", "5", "--bytes", "5000", "--seed", "77", "reliable")
+        assert found["over"] == 5 and not found["wrong"], found
+        for client in clients:
+            client.close()
+        stats = server.stop()
+        assert stats["malformed"] and stats["strays"], stats
+    with tempfile.TemporaryDirectory() as root, \
+            Server("--slots", "2", "--root", root, "http") as server:
+        words = [b"GET", b"HEAD", b" ", b"/", b"HTTP/1.1", b"\r\n", b"\r\n\r\n", b"%2e", b"..",
+                 b"Content-Length: ", b"\0", b":", b"Connection: close", b"x" * 3000]
+        for _ in range(300):
+            with socket.create_connection(server.address, timeout=PATIENCE) as client:
+                for _ in range(dice.randrange(4)):
+                    piece = b"".join(dice.choice(words) for _ in range(dice.randrange(9)))
+                    try:
+                        client.sendall(piece + dice.randbytes(dice.choice((0, 0, 0, 9))))
+                    except OSError:
+                        break
+        with open(os.path.join(root, "index.html"), "wb") as file:
+            file.write(b"still here")
+        client = http.client.HTTPConnection(*server.address, timeout=PATIENCE)
+        client.request("GET", "/")
+        assert client.getresponse().read() == b"still here"
+        client.close()
+        assert server.stop()["errors"] > 0
+
+
+# ---------------------------------------------------------------- network namespaces
+
+def run(*args, need=True):
+    found = subprocess.run(args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert found.returncode == 0 or not need, (args, found.stdout)
+    return found.returncode == 0
+
+
+def test_namespaces():
+    """A pair of interfaces: AF_XDP, a small MTU, a SYN flood, and netem if the kernel has it."""
+    if os.geteuid() != 0:
+        raise Skip("network namespaces: needs root")
+    there, here = f"pk{os.getpid()}s", f"pk{os.getpid()}c"
+    if not run("ip", "netns", "add", there, need=False):
+        raise Skip("network namespaces: this kernel or user can't make one")
+    run("ip", "netns", "add", here)
+    try:
+        in_there, in_here = ("ip", "netns", "exec", there), ("ip", "netns", "exec", here)
+        if not run(*in_here, "ip", "link", "add", "veth0", "numrxqueues", "2", "numtxqueues", "2",
+                   "type", "veth", "peer", "name", "veth1", "numrxqueues", "2", "numtxqueues", "2",
+                   need=False):
+            raise Skip("veth: this kernel has none")
+        run(*in_here, "ip", "link", "set", "veth1", "netns", there)
+        for namespace, name, address in ((in_here, "veth0", 1), (in_there, "veth1", 2)):
+            run(*namespace, "ip", "address", "add", f"10.9.8.{address}/24", "dev", name)
+            run(*namespace, "ip", "link", "set", name, "up")
+            run(*namespace, "ip", "link", "set", "lo", "up")
+        xdp(in_there, in_here)
+        small_mtu(in_there, in_here)
+        syn_flood(in_there, in_here)
+        netem(in_there, in_here)
+    finally:
+        run("ip", "netns", "del", there)
+        run("ip", "netns", "del", here)
+
+
+def xdp(in_there, in_here):
+    with Server("--slots", "2", "--xdp", "veth1", "udp", address="10.9.8.2",
+                prefix=in_there) as server:
+        if "sockets instead" in server.messages():
+            print(f"left out: {server.messages()}")
+            server.stop()
+            return
+        found = load(server, "--sessions", "20", "--burst", "16", "--packets", "5000", "udp",
+                     prefix=in_here)
+        assert found["received"] >= 5000 and found["wrong"] == 0, found
+        stats = server.stop()
+        assert stats["packets_out"] >= 5000, stats
+    # One slot for two queues: sockets, and a reason. A user without privileges gets the same.
+    with Server("--slots", "1", "--xdp", "veth1", "udp", address="10.9.8.2",
+                prefix=in_there) as server:
+        assert "sockets instead" in server.messages(), server.messages()
+        load(server, "--sessions", "2", "--packets", "100", "udp", prefix=in_here)
+        server.stop()
+    with Server("--slots", "2", "--xdp", "veth1", "udp", address="10.9.8.2",
+                prefix=(*in_there, "setpriv", "--bounding-set=-all", "--inh-caps=-all",
+                        "--reuid=65534", "--clear-groups")) as server:
+        assert "sockets instead" in server.messages(), server.messages()
+        load(server, "--sessions", "2", "--packets", "100", "udp", prefix=in_here)
+        server.stop()
+
+
+def small_mtu(in_there, in_here):
+    """The way back takes smaller packets than the way there: the kernel can't cut them by itself."""
+    run(*in_there, "ip", "link", "set", "veth1", "mtu", "600")
+    with Server("--slots", "1", "--gso", "--gro", "udp", address="10.9.8.2",
+                prefix=in_there) as server:
+        found = load(server, "--sessions", "2", "--burst", "4", "--size", "1000", "--packets",
+                     "200", "udp", prefix=in_here)
+        assert found["received"] >= 200 and found["wrong"] == 0, found
+        server.stop()
+    run(*in_there, "ip", "link", "set", "veth1", "mtu", "1500")
+
+
+def checksum(data):
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+
+
+def syn_flood(in_there, in_here):
+    with Server("--slots", "1", "tcp", address="10.9.8.2", prefix=in_there) as server:
+        flood = os.fork()
+        if flood == 0:
+            enter(in_here)
+            raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+            dice = random.Random(1)
+            for _ in range(20000):
+                source = struct.pack(">BBBB", 10, 9, 8, dice.randrange(3, 250))
+                target = socket.inet_aton(server.address[0])
+                tcp = struct.pack(">HHIIBBHHH", dice.randrange(1024, 65535), server.address[1],
+                                  dice.getrandbits(32), 0, 5 << 4, 2, 65535, 0, 0)
+                pseudo = source + target + struct.pack(">BBH", 0, 6, len(tcp))
+                tcp = tcp[:16] + struct.pack(">H", checksum(pseudo + tcp)) + tcp[18:]
+                ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0, 64, 6, 0)
+                try:
+                    raw.sendto(ip + source + target + tcp, (server.address[0], 0))
+                except OSError:
+                    pass
+            os._exit(0)
+        found = load(server, "--sessions", "20", "--packets", "2000", "tcp", prefix=in_here)
+        assert found["received"] >= 2000 and found["wrong"] == 0, found
+        assert os.waitpid(flood, 0)[1] == 0
+        load(server, "--sessions", "5", "--packets", "100", "tcp", prefix=in_here)
+        server.stop()
+
+
+def enter(prefix):
+    """Go into the namespace of `ip netns exec NAME`."""
+    with open(f"/run/netns/{prefix[3]}", encoding="ascii") as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), 0x40000000):
+            raise OSError(ctypes.get_errno(), "setns")
+
+
+def netem(in_there, in_here):
+    lossy = ("loss", "20%", "delay", "2ms", "reorder", "25%", "50%")
+    if not run(*in_there, "tc", "qdisc", "add", "dev", "veth1", "root", "netem", *lossy, need=False):
+        print("left out: this kernel has no netem (CONFIG_NET_SCH_NETEM), or there is no tc")
+        return
+    run(*in_here, "tc", "qdisc", "add", "dev", "veth0", "root", "netem", *lossy)
+    with Server("--slots", "1", "reliable", address="10.9.8.2", prefix=in_there) as server:
+        found = load(server, "--sessions", "20", "--bytes", "50000", "reliable", prefix=in_here)
+        assert found["over"] == 20 and found["bytes"] == 1000000 and not found["wrong"], found
+        assert found["retransmitted"] > 0
+        server.stop()
+
+
+def main():
+    if os.environ.get("SWITCHTO_BACKEND") == "swap":
+        with subprocess.Popen([*LAUNCHER, SERVER, "udp", "0"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE) as probe:
+            if not probe.stdout.readline():
+                print(f"skipped: {probe.stderr.read().decode()}")
+                sys.exit(77)
+            probe.kill()
+    try:
+        globals()[f"test_{sys.argv[1]}"]()
+    except Skip as reason:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+
+
+if __name__ == "__main__":
+    main()

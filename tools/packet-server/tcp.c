@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT
+/* TCP: a task for each connection, for an echo or a small static server of HTTP/1.1. */
+#define _GNU_SOURCE
+#include "http.h"
+#include "server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct tcp {
+	const struct options *options;
+	unsigned int slot;
+	struct counters *counters;
+	int fd;			    /* the listening socket */
+	int spare;		    /* a descriptor to give up when there is none left */
+	int root;		    /* the folder of HTTP */
+	struct switchto_mutex lock; /* of the counters and what follows */
+	unsigned int connections;
+};
+
+struct connection {
+	struct tcp *tcp;
+	int fd;
+	int64_t idle;
+};
+
+static void counted(struct tcp *tcp, _Atomic uint64_t *counter, uint64_t n)
+{
+	switchto_mutex_lock(&tcp->lock);
+	count_more(counter, n);
+	switchto_mutex_unlock(&tcp->lock);
+}
+
+static struct timespec deadline_of(const struct connection *connection)
+{
+	return as_timespec(now_ns() + connection->idle);
+}
+
+/* All of it. -1 and errno: ETIMEDOUT, the other side does not read. */
+static int send_all(struct connection *connection, const char *data, size_t size, int flags)
+{
+	const struct timespec deadline = deadline_of(connection);
+
+	while (size) {
+		const ssize_t n = switchto_send(connection->fd, data, size, flags | MSG_NOSIGNAL,
+						&deadline);
+
+		if (n < 0)
+			return -1;
+		counted(connection->tcp, &connection->tcp->counters->bytes_out, (uint64_t)n);
+		data += n;
+		size -= (size_t)n;
+	}
+	return 0;
+}
+
+static ssize_t receive(struct connection *connection, void *buffer, size_t size)
+{
+	const struct timespec deadline = deadline_of(connection);
+	const ssize_t n = switchto_recv(connection->fd, buffer, size, 0, &deadline);
+
+	if (n > 0)
+		counted(connection->tcp, &connection->tcp->counters->bytes_in, (uint64_t)n);
+	return n;
+}
+
+static void echo(struct connection *connection)
+{
+	char buffer[4096];
+	ssize_t n;
+
+	while ((n = receive(connection, buffer, sizeof(buffer))) > 0)
+		if (send_all(connection, buffer, (size_t)n, 0))
+			return;
+}
+
+/* The file of a request, or its error. -1: the connection is to end. */
+static int answer(struct connection *connection, const struct http_request *request)
+{
+	struct tcp *tcp = connection->tcp;
+	char buffer[8192];
+	int file = -1, status = request->status, length;
+	off_t size = 0;
+
+	if (status == 200)
+		status = http_open(tcp->root, request->path, &file, &size);
+	counted(tcp, status == 200 ? &tcp->counters->requests : &tcp->counters->errors, 1);
+	length = http_head(buffer, sizeof(buffer), status, size, request);
+	if (status != 200)
+		return send_all(connection, buffer, (size_t)length, 0) || !request->keep ? -1 : 0;
+	if (request->head_only)
+		size = 0;
+	if (send_all(connection, buffer, (size_t)length, size ? MSG_MORE : 0))
+		size = -1;
+	while (size > 0) {
+		const ssize_t n = switchto_read(file, buffer, sizeof(buffer), NULL);
+
+		/* A file that became shorter: only the end of the connection says so. */
+		if (n <= 0 || send_all(connection, buffer, (size_t)(n < size ? n : size),
+				       n < size ? MSG_MORE : 0))
+			size = -1;
+		else
+			size -= n < size ? n : size;
+	}
+	switchto_close(file);
+	return size < 0 || !request->keep ? -1 : 0;
+}
+
+static void serve_http(struct connection *connection)
+{
+	char buffer[HTTP_HEAD_MAX];
+	size_t size = 0;
+
+	for (;;) {
+		struct http_request request;
+		const size_t head = http_parse(buffer, size, &request);
+		ssize_t n;
+
+		if (head) {
+			if (answer(connection, &request))
+				return;
+			size -= head;
+			for (size_t i = 0; i < size; i++)
+				buffer[i] = buffer[head + i];
+			continue;
+		}
+		n = receive(connection, buffer + size, sizeof(buffer) - size);
+		if (n <= 0)
+			return;
+		size += (size_t)n;
+	}
+}
+
+static void serve(void *arg)
+{
+	struct connection *connection = arg;
+	struct tcp *tcp = connection->tcp;
+	bool timed_out;
+
+	stay_on_cpu_of(tcp->slot);
+	errno = 0;
+	if (tcp->options->what == TCP_HTTP)
+		serve_http(connection);
+	else
+		echo(connection);
+	timed_out = errno == ETIMEDOUT;
+	switchto_close(connection->fd);
+	switchto_mutex_lock(&tcp->lock);
+	count(tcp->counters, ended, 1);
+	if (timed_out)
+		count(tcp->counters, timed_out, 1);
+	tcp->connections--;
+	switchto_mutex_unlock(&tcp->lock);
+	free(connection);
+}
+
+static void begin(struct tcp *tcp, int fd)
+{
+	struct connection *connection = NULL;
+	bool full;
+
+	switchto_mutex_lock(&tcp->lock);
+	full = tcp->connections == tcp->options->sessions;
+	switchto_mutex_unlock(&tcp->lock);
+	if (!full)
+		connection = malloc(sizeof(*connection));
+	if (connection) {
+		const int one = 1;
+
+		*connection = (struct connection){ tcp, fd,
+						   (int64_t)tcp->options->idle * 1000000000 };
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		switchto_mutex_lock(&tcp->lock);
+		tcp->connections++;
+		count(tcp->counters, begun, 1);
+		switchto_mutex_unlock(&tcp->lock);
+		if (switchto_spawn(NULL, serve, connection, NULL, NULL) == 0)
+			return;
+		switchto_mutex_lock(&tcp->lock);
+		tcp->connections--;
+		count(tcp->counters, ended, 1);
+		switchto_mutex_unlock(&tcp->lock);
+		free(connection);
+	}
+	switchto_close(fd);
+	counted(tcp, &tcp->counters->refused, 1);
+}
+
+/*
+ * There is no descriptor left for the connection that waits. With the spare one it is accepted and
+ * closed, so that its client knows. If others took that one meanwhile, a pause.
+ */
+static void turn_away(struct tcp *tcp)
+{
+	const struct timespec soon = as_timespec(now_ns() + 10000000);
+	int fd = -1;
+
+	counted(tcp, &tcp->counters->no_descriptors, 1);
+	if (tcp->spare != -1) {
+		close(tcp->spare);
+		fd = accept4(tcp->fd, NULL, NULL, SOCK_CLOEXEC);
+		if (fd != -1)
+			close(fd);
+	}
+	tcp->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (fd == -1)
+		switchto_sleep_until(&soon);
+}
+
+void tcp_main(void *arg)
+{
+	struct tcp *tcp = arg;
+
+	stay_on_cpu_of(tcp->slot);
+	for (;;) {
+		const int fd = switchto_accept(tcp->fd, NULL, NULL, SOCK_CLOEXEC, NULL);
+		const struct timespec soon = as_timespec(now_ns() + 10000000);
+
+		if (fd >= 0)
+			begin(tcp, fd);
+		else if (errno == EMFILE || errno == ENFILE)
+			turn_away(tcp);
+		else if (errno == ECANCELED || errno == EBADF)
+			return;
+		else if (errno == ENOMEM || errno == ENOBUFS)
+			switchto_sleep_until(&soon);
+		/* Else it is an error of a connection that ended before it was accepted. */
+	}
+}
+
+struct tcp *tcp_new(const struct options *options, unsigned int slot, struct counters *counters)
+{
+	struct tcp *tcp = calloc(1, sizeof(*tcp));
+
+	if (!tcp)
+		return NULL;
+	tcp->options = options;
+	tcp->slot = slot;
+	tcp->counters = counters;
+	tcp->root = -1;
+	tcp->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	tcp->fd = open_socket(options, SOCK_STREAM, slot);
+	atomic_store(&counters->fd, tcp->fd);
+	if (tcp->fd != -1 && options->what == TCP_HTTP) {
+		tcp->root = open(options->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		if (tcp->root == -1)
+			complain(errno, "--root: wanted a folder, found '%s'", options->root);
+	}
+	if (tcp->fd != -1 && (tcp->root != -1 || options->what != TCP_HTTP))
+		return tcp;
+	tcp_free(tcp);
+	return NULL;
+}
+
+void tcp_free(struct tcp *tcp)
+{
+	if (!tcp)
+		return;
+	if (tcp->fd != -1)
+		close(tcp->fd);
+	if (tcp->spare != -1)
+		close(tcp->spare);
+	if (tcp->root != -1)
+		close(tcp->root);
+	free(tcp);
+}

@@ -1,0 +1,735 @@
+// SPDX-License-Identifier: MIT
+/*
+ * UDP: a task for each session. There is no task that receives for the others. One of the sessions
+ * leads: it sends the answers of all, receives the next batch, and gives each session its packets.
+ * Then it is a session like the others. The last session that is done with its packets leads next:
+ * so a batch takes one switch for each session in it, and not one more.
+ *
+ * The main task of the slot leads if no session does, as at the start.
+ */
+#define _GNU_SOURCE
+#include "batch.h"
+#include "crypto.h"
+#include "ring.h"
+#include "server.h"
+#include "stream.h"
+#include "table.h"
+#include "xdp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+/* How long a session stays when it is over, for what the other side may send again. */
+static const int64_t linger = 1000000000;
+
+struct udp {
+	const struct options *options;
+	unsigned int slot;
+	struct counters *counters;
+	int fd;
+	struct xdp *xdp;   /* instead of the socket */
+	struct ring *ring; /* instead of recvmmsg(2) */
+	struct crypto *crypto;
+	struct switchto_task *main;
+
+	struct switchto_mutex lock; /* of the rest */
+	struct batch *batch;
+	struct table table;
+	atomic_uint busy; /* sessions that are not done with their packets */
+	bool led;	  /* a task receives */
+	atomic_bool over;
+	uint32_t epoch; /* the reaper's */
+};
+
+struct session {
+	struct udp *udp;
+	struct sockaddr_in peer;
+	struct switchto_task *task;
+	struct session *next;	    /* among those that have packets of the batch */
+	struct burst *first, *last; /* its packets of the batch */
+	atomic_bool busy, ready;    /* it has packets; it may take them */
+	bool taken;		    /* they are in its hands */
+	atomic_bool idle;	    /* it is to end */
+	uint32_t epoch;		    /* when it last had packets */
+	struct stream *stream;	    /* of the reliable mode */
+};
+
+static void lock(struct udp *udp)
+{
+	switchto_mutex_lock(&udp->lock);
+}
+
+static void unlock(struct udp *udp)
+{
+	switchto_mutex_unlock(&udp->lock);
+}
+
+/* --- send --- */
+
+/* Without the kernel's help in cutting it: the interface can't, or packets are larger than its MTU. */
+static void send_one_by_one(struct udp *udp, const struct msghdr *message)
+{
+	const unsigned int packets = batch_segments(message);
+
+	for (unsigned int i = 0; i < packets; i++) {
+		struct iovec part;
+		const struct msghdr one = batch_one(message, i, &part);
+
+		count(udp->counters, sends, 1);
+		if (switchto_sendmsg(udp->fd, &one, 0, NULL) < 0) {
+			count(udp->counters, unsent, 1);
+			count_more(&udp->counters->packets_out, (uint64_t)-1);
+			count_more(&udp->counters->bytes_out, -(uint64_t)part.iov_len);
+		}
+	}
+}
+
+static ssize_t send_plain(struct udp *udp, const struct msghdr *message)
+{
+	ssize_t n = -1;
+
+	if (!message->msg_controllen)
+		n = sendto(udp->fd, message->msg_iov->iov_base, message->msg_iov->iov_len,
+			   MSG_DONTWAIT, message->msg_name, message->msg_namelen);
+	if (n == -1)
+		n = switchto_sendmsg(udp->fd, message, 0, NULL);
+	return n < 0 ? -1 : 1;
+}
+
+static void send_gathered(struct udp *udp, unsigned int messages, unsigned int packets)
+{
+	struct mmsghdr *out = udp->batch->out;
+
+	/* Those that the kernel refuses are taken off again. */
+	count(udp->counters, packets_out, packets);
+	count(udp->counters, bytes_out, udp->batch->bytes);
+	for (unsigned int done = 0; done < messages;) {
+		ssize_t n = udp->options->io == IO_PLAIN ?
+				    send_plain(udp, &out[done].msg_hdr) :
+				    switchto_sendmmsg(udp->fd, out + done, messages - done, 0,
+						      NULL);
+
+		if (n > 0) {
+			count(udp->counters, sends, 1);
+			done += (unsigned int)n;
+			continue;
+		}
+		if (errno == ECANCELED)
+			return;
+		send_one_by_one(udp, &out[done++].msg_hdr);
+	}
+}
+
+/* With the lock: sends all answers, and what sessions made. */
+static void flush(struct udp *udp)
+{
+	unsigned int messages, packets;
+
+	if (udp->xdp) {
+		xdp_send(udp->xdp, udp->batch, udp->counters);
+		return;
+	}
+	while ((messages = batch_gather(udp->batch, &packets)))
+		send_gathered(udp, messages, packets);
+}
+
+/* --- receive --- */
+
+static int receive_plain(struct udp *udp, const struct timespec *deadline)
+{
+	struct msghdr *message = &udp->batch->in[0].msg_hdr;
+	ssize_t n = -1;
+
+	if (!udp->options->gro) {
+		n = recvfrom(udp->fd, message->msg_iov->iov_base, message->msg_iov->iov_len,
+			     MSG_DONTWAIT | MSG_TRUNC, message->msg_name, &message->msg_namelen);
+		message->msg_flags = n > (ssize_t)message->msg_iov->iov_len ? MSG_TRUNC : 0;
+	}
+	if (n == -1)
+		n = switchto_recvmsg(udp->fd, message, 0, deadline);
+	if (n == -1)
+		return -1;
+	udp->batch->in[0].msg_len = (unsigned int)n;
+	return 1;
+}
+
+/* The next batch: the number of messages, or -1. Without the lock; only the leader calls it. */
+static int receive(struct udp *udp, const struct timespec *deadline)
+{
+	if (udp->xdp)
+		return xdp_receive(udp->xdp, udp->batch, deadline);
+	if (udp->ring)
+		return ring_receive(udp->ring, udp->batch, deadline);
+	if (udp->options->io == IO_PLAIN)
+		return receive_plain(udp, deadline);
+	return switchto_recvmmsg(udp->fd, udp->batch->in, udp->batch->capacity, 0, deadline);
+}
+
+/* Leaves those packets of @burst that are not forged; the text is where the sealed packet was. */
+static void open_burst(struct udp *udp, struct burst *burst)
+{
+	uint32_t kept = 0, size;
+
+	for (uint32_t offset = 0; offset < burst->size; offset += size) {
+		uint8_t *packet = burst->data + offset;
+
+		size = segment_size(burst, offset);
+		if (size < CRYPTO_OVERHEAD) {
+			count(udp->counters, short_packets, 1);
+		} else if (crypto_open(udp->crypto, packet, size) < 0) {
+			count(udp->counters, forged, 1);
+		} else {
+			if (kept != offset)
+				memmove(burst->data + kept, packet, size);
+			kept += size;
+		}
+	}
+	burst->size = kept;
+}
+
+static void echo_session(void *session);
+static void reliable_session(void *session);
+
+/* NULL: there is no room. */
+static struct session *begin(struct udp *udp, const struct burst *burst)
+{
+	const struct key key = key_of(&burst->peer);
+	const bool reliable = udp->options->what == UDP_RELIABLE;
+	struct session *session = calloc(1, sizeof(*session));
+	uint32_t number = 0;
+
+	if (reliable) {
+		const uint32_t head = udp->crypto ? NONCE_SIZE : 0,
+			       more = udp->crypto ? CRYPTO_OVERHEAD : 0;
+
+		if (burst->segment < STREAM_HEADER + more)
+			count(udp->counters, short_packets, packets_of(burst));
+		else if (!stream_begins(burst->data + head, segment_size(burst, 0) - more, &number))
+			count(udp->counters, strays, packets_of(burst));
+		else
+			goto admit;
+		free(session);
+		return NULL;
+	}
+admit:
+	if (!session || table_add(&udp->table, &key, session))
+		goto refuse;
+	session->udp = udp;
+	session->peer = burst->peer;
+	if (reliable) {
+		session->stream = malloc(sizeof(*session->stream));
+		if (!session->stream)
+			goto remove;
+		stream_init(session->stream, number);
+	}
+	if (switchto_spawn(NULL, reliable ? reliable_session : echo_session, session, NULL,
+			   &session->task) == 0) {
+		count(udp->counters, begun, 1);
+		return session;
+	}
+	free(session->stream);
+remove:
+	table_remove(&udp->table, &key);
+refuse:
+	free(session);
+	count(udp->counters, refused, packets_of(burst));
+	return NULL;
+}
+
+/*
+ * Gives the sessions the packets of the batch. With the lock. First all packets, then the sessions:
+ * one that is ready takes its packets without the lock.
+ */
+static void distribute(struct udp *udp, struct session *leader)
+{
+	struct session *found = NULL;
+	unsigned int woken = 0;
+
+	for (unsigned int i = 0; i < udp->batch->received; i++) {
+		struct burst *burst = &udp->batch->bursts[i];
+		struct session *session;
+		struct key key;
+
+		if (burst->size && udp->crypto)
+			open_burst(udp, burst);
+		if (!burst->size)
+			continue;
+		key = key_of(&burst->peer);
+		session = table_find(&udp->table, &key);
+		if (!session && !(session = begin(udp, burst)))
+			continue;
+		if (session->first) {
+			session->last->next = burst;
+			session->last = burst;
+			continue;
+		}
+		session->first = session->last = burst;
+		session->epoch = udp->epoch;
+		session->next = found;
+		found = session;
+		atomic_store_explicit(&session->idle, false, memory_order_relaxed);
+		atomic_store_explicit(&session->busy, true, memory_order_relaxed);
+		woken++;
+	}
+	atomic_store(&udp->busy, woken);
+	count(udp->counters, parks, woken);
+	while (found) {
+		struct session *session = found;
+
+		found = session->next;
+		atomic_store_explicit(&session->ready, true, memory_order_release);
+		if (session != leader)
+			switchto_unpark(session->task);
+	}
+}
+
+/*
+ * Sends what there is, and receives and distributes a batch. With the lock, but not while it waits.
+ * 0, or -1 and errno. @leader: NULL in the main task.
+ */
+static int lead(struct udp *udp, struct session *leader, const struct timespec *deadline)
+{
+	struct refuse refuse = { 0, 0 };
+	unsigned int packets;
+	int n, error;
+
+	udp->led = true;
+	flush(udp);
+	if (udp->ring)
+		ring_recycle(udp->ring, udp->batch);
+	batch_prepare(udp->batch);
+	unlock(udp);
+	n = receive(udp, deadline);
+	error = errno;
+	lock(udp);
+	udp->led = false;
+	if (n < 0) {
+		errno = error;
+		return -1;
+	}
+	/* A ring and AF_XDP have made bursts of them. */
+	packets = udp->xdp || udp->ring ? udp->batch->received :
+					  batch_take(udp->batch, (unsigned int)n, &refuse);
+	if (udp->xdp || udp->ring) {
+		packets = 0;
+		for (unsigned int i = 0; i < udp->batch->received; i++)
+			packets += udp->batch->bursts[i].size ? packets_of(&udp->batch->bursts[i]) :
+								0;
+		refuse = udp->ring ? ring_refused(udp->ring) : xdp_refused(udp->xdp);
+	}
+	count(udp->counters, short_packets, refuse.empty);
+	count(udp->counters, oversized, refuse.oversized);
+	count(udp->counters, receives, 1);
+	count(udp->counters, packets_in, packets);
+	for (unsigned int i = 0; i < udp->batch->received; i++)
+		count(udp->counters, bytes_in, udp->batch->bursts[i].size);
+	count_batch(udp->counters, (unsigned int)n);
+	distribute(udp, leader);
+	return 0;
+}
+
+/* What a failed wait means: true if the task is to end. */
+static bool is_over(struct udp *udp, int error)
+{
+	const struct timespec soon = as_timespec(now_ns() + 10000000);
+
+	if (error == ECANCELED || error == EBADF)
+		udp->over = true;
+	else if (error != ETIMEDOUT && error != EINTR) /* a lack of memory, say, will pass */
+		switchto_sleep_until(&soon);
+	return udp->over;
+}
+
+/* The ring's entries are its main task's. */
+static bool may_lead(const struct udp *udp, const struct session *session)
+{
+	return !udp->busy && !udp->led && (!udp->ring || !session);
+}
+
+/* The packets of @session, or NULL if it has none. */
+static struct burst *take_bursts(struct session *session)
+{
+	struct burst *found;
+
+	if (!atomic_load_explicit(&session->ready, memory_order_acquire))
+		return NULL;
+	atomic_store_explicit(&session->ready, false, memory_order_relaxed);
+	found = session->first;
+	session->first = NULL;
+	session->taken = true;
+	return found;
+}
+
+/* It is done with its packets. True: it was the last one of the batch. */
+static bool is_last(struct session *session)
+{
+	session->taken = false;
+	atomic_store_explicit(&session->busy, false, memory_order_relaxed);
+	return atomic_fetch_sub(&session->udp->busy, 1) == 1;
+}
+
+/* As next_bursts(), with the lock: leads if nobody does. */
+static struct burst *lead_or_wait(struct session *session, const struct timespec *deadline)
+{
+	struct udp *udp = session->udp;
+	int error = 0;
+
+	lock(udp);
+	while (!atomic_load(&session->ready) && !udp->over && !session->idle && !error) {
+		if (may_lead(udp, session)) {
+			if (lead(udp, session, deadline)) {
+				error = errno;
+				is_over(udp, error);
+			}
+			continue;
+		}
+		if (!udp->busy && !udp->led)
+			switchto_unpark(udp->main);
+		else if (!udp->busy && udp->batch->made_count)
+			flush(udp);
+		unlock(udp);
+		if (switchto_park(deadline))
+			error = errno;
+		lock(udp);
+		if (error == ECANCELED)
+			udp->over = true;
+	}
+	unlock(udp);
+	return udp->over ? NULL : take_bursts(session);
+}
+
+/*
+ * Ends @session's work with its packets, and waits for the next ones. NULL: it is to end, or
+ * @deadline has passed. All but the last session of a batch need no lock.
+ */
+static struct burst *next_bursts(struct session *session, const struct timespec *deadline)
+{
+	struct burst *found;
+
+	if (session->taken && !is_last(session) && switchto_park(deadline) == 0) {
+		found = take_bursts(session);
+		if (found)
+			return found;
+	}
+	return lead_or_wait(session, deadline);
+}
+
+static void end_session(struct session *session)
+{
+	struct udp *udp = session->udp;
+	const struct key key = { session->peer.sin_addr.s_addr, session->peer.sin_port };
+
+	lock(udp);
+	/* Packets that came meanwhile are lost with it. */
+	if (session->busy)
+		is_last(session);
+	table_remove(&udp->table, &key);
+	if (session->stream) {
+		count(udp->counters, retransmitted, session->stream->retransmitted);
+		stream_end(session->stream);
+		free(session->stream);
+	}
+	count(udp->counters, ended, 1);
+	if (session->idle)
+		count(udp->counters, timed_out, 1);
+	if (!udp->busy && !udp->led)
+		switchto_unpark(udp->main);
+	switchto_detach(session->task);
+	unlock(udp);
+	free(session);
+}
+
+/* --- echo --- */
+
+/* Sends @burst back as it came. */
+static void answer(struct udp *udp, struct burst *burst)
+{
+	uint32_t size;
+
+	/* The lock is the cipher's, too. */
+	if (udp->crypto) {
+		lock(udp);
+		for (uint32_t offset = 0; offset < burst->size; offset += size) {
+			size = segment_size(burst, offset);
+			crypto_seal(udp->crypto, burst->data + offset, size - CRYPTO_OVERHEAD);
+		}
+		unlock(udp);
+	}
+	burst->answer = burst->size;
+}
+
+static void echo_session(void *arg)
+{
+	struct session *session = arg;
+	struct burst *burst;
+
+	stay_on_cpu_of(session->udp->slot);
+	while ((burst = next_bursts(session, NULL)))
+		for (; burst; burst = burst->next)
+			answer(session->udp, burst);
+	end_session(session);
+}
+
+/* --- the reliable mode --- */
+
+static void take_packets(struct session *session, const struct burst *burst)
+{
+	const uint32_t head = session->udp->crypto ? NONCE_SIZE : 0,
+		       more = session->udp->crypto ? CRYPTO_OVERHEAD : 0;
+	struct counters *counters = session->udp->counters;
+	const int64_t now = now_ns();
+
+	for (uint32_t offset = 0, size; offset < burst->size; offset += size) {
+		enum stream_input what;
+
+		size = segment_size(burst, offset);
+		what = size < more ? STREAM_SHORT :
+				     stream_input(session->stream, burst->data + offset + head,
+						  size - more, now);
+		if (what == STREAM_TAKEN)
+			continue;
+		lock(session->udp);
+		if (what == STREAM_SHORT)
+			count(counters, short_packets, 1);
+		else if (what == STREAM_MALFORMED)
+			count(counters, malformed, 1);
+		else
+			count(counters, strays, 1);
+		unlock(session->udp);
+	}
+}
+
+/* Makes the packets that are to be sent now. They leave with the batch. */
+static void make_packets(struct session *session)
+{
+	struct udp *udp = session->udp;
+	const int64_t now = now_ns();
+	uint8_t packet[STREAM_PACKET];
+	size_t size;
+
+	while ((size = stream_output(session->stream, packet, now))) {
+		const uint32_t head = udp->crypto ? NONCE_SIZE : 0,
+			       more = udp->crypto ? CRYPTO_OVERHEAD : 0;
+		uint8_t *room;
+
+		lock(udp);
+		room = batch_make(udp->batch, &session->peer, (uint32_t)size + more);
+		if (!room) {
+			flush(udp);
+			room = batch_make(udp->batch, &session->peer, (uint32_t)size + more);
+		}
+		if (room) {
+			memcpy(room + head, packet, size);
+			if (udp->crypto)
+				crypto_seal(udp->crypto, room, size);
+		}
+		unlock(udp);
+	}
+}
+
+/* Sends what is due, and waits for packets or the time of the next one. False: it is over. */
+static bool pump(struct session *session, int64_t until)
+{
+	struct burst *burst;
+	struct timespec deadline;
+	int64_t due;
+
+	make_packets(session);
+	if (session->stream->gone)
+		return false;
+	due = stream_due(session->stream);
+	if (due > until)
+		due = until;
+	deadline = as_timespec(due);
+	burst = next_bursts(session, due == INT64_MAX ? NULL : &deadline);
+	for (; burst; burst = burst->next)
+		take_packets(session, burst);
+	return !session->idle && !session->udp->over;
+}
+
+/* As read(2), of one packet: 0 is the end, -1 a session that is over. */
+static int reliable_read(struct session *session, uint8_t *buffer)
+{
+	const uint8_t *data;
+	int n;
+
+	while ((n = stream_read(session->stream, &data)) == -1)
+		if (!pump(session, INT64_MAX))
+			return -1;
+	if (n > 0)
+		memcpy(buffer, data, (size_t)n);
+	return n;
+}
+
+/* All of it, as one packet. */
+static int reliable_write(struct session *session, const void *data, size_t size)
+{
+	while (!stream_can_write(session->stream))
+		if (!pump(session, INT64_MAX))
+			return -1;
+	return stream_write(session->stream, data, size);
+}
+
+static void reliable_close(struct session *session)
+{
+	int64_t until;
+
+	if (reliable_write(session, NULL, 0))
+		return;
+	while (!stream_all_arrived(session->stream))
+		if (!pump(session, INT64_MAX))
+			return;
+	/* The other side may not know yet that its last packets have arrived. */
+	for (until = now_ns() + linger; now_ns() < until;)
+		if (!pump(session, until))
+			return;
+}
+
+static void reliable_session(void *arg)
+{
+	struct session *session = arg;
+	uint8_t buffer[STREAM_PAYLOAD];
+	int n;
+
+	stay_on_cpu_of(session->udp->slot);
+	while ((n = reliable_read(session, buffer)) > 0)
+		if (reliable_write(session, buffer, (size_t)n))
+			break;
+	if (n == 0)
+		reliable_close(session);
+	end_session(session);
+}
+
+/* --- the slot --- */
+
+static void end_idle_sessions(struct udp *udp)
+{
+	lock(udp);
+	udp->epoch++;
+	for (uint32_t i = 0; i <= udp->table.mask; i++) {
+		struct session *session = udp->table.entries[i].value;
+
+		if (session && !session->busy && udp->epoch - session->epoch > 2) {
+			session->idle = true;
+			switchto_unpark(session->task);
+		}
+	}
+	unlock(udp);
+}
+
+/*
+ * Ends sessions that have had no packets for a while. Not by a deadline: with one in the slot, each
+ * of its waits for packets would set a timer, for 1,400 instructions.
+ */
+static void reap(void *arg)
+{
+	struct udp *udp = arg;
+	const struct timespec pause = as_timespec((int64_t)udp->options->idle * 500000000);
+	const struct itimerspec turns = { pause, pause };
+	const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	uint64_t passed;
+
+	if (timer == -1 || timerfd_settime(timer, 0, &turns, NULL))
+		complain(errno, "no timer that ends idle sessions");
+	else
+		while (switchto_read(timer, &passed, sizeof(passed), NULL) > 0)
+			end_idle_sessions(udp);
+	if (timer != -1)
+		switchto_close(timer);
+}
+
+void udp_main(void *arg)
+{
+	struct udp *udp = arg;
+
+	stay_on_cpu_of(udp->slot);
+	if (udp->options->io == IO_RING && !udp->xdp) {
+		udp->ring = ring_new(udp->fd, udp->options->batch, udp->options->gro);
+		if (!udp->ring) {
+			complain(errno, "--io ring: wanted multishot RECVMSG (Linux 6.0), can't "
+					"have it; recvmmsg(2) instead");
+			errno = 0;
+		}
+	}
+	lock(udp);
+	udp->main = switchto_task_self();
+	if (switchto_spawn(NULL, reap, udp, NULL, NULL))
+		complain(errno, "no task that ends idle sessions");
+	while (!udp->over) {
+		if (may_lead(udp, NULL)) {
+			if (lead(udp, NULL, NULL) == 0)
+				continue;
+			if (is_over(udp, errno))
+				break;
+			continue;
+		}
+		unlock(udp);
+		if (switchto_park(NULL) && errno == ECANCELED)
+			udp->over = true;
+		lock(udp);
+	}
+	unlock(udp);
+}
+
+struct udp *udp_new(const struct options *options, unsigned int slot, struct counters *counters)
+{
+	struct udp *udp = calloc(1, sizeof(*udp));
+	const char *reason;
+
+	if (!udp)
+		return NULL;
+	udp->options = options;
+	udp->slot = slot;
+	udp->counters = counters;
+	udp->fd = open_socket(options, SOCK_DGRAM, slot);
+	atomic_store(&counters->fd, udp->fd);
+	udp->batch = batch_new(options->io == IO_PLAIN && !options->xdp ? 1 : options->batch,
+			       options->gso, options->gro);
+	if (udp->fd == -1)
+		goto fail;
+	if (!udp->batch || table_init(&udp->table, options->sessions)) {
+		complain(ENOMEM, "buffers");
+		goto fail;
+	}
+	if (options->cipher != CIPHER_NONE) {
+		udp->crypto = crypto_new(options->cipher == CIPHER_AFALG, options->key, true,
+					 &reason);
+		if (!udp->crypto) {
+			complain(0, "--crypto: %s", reason);
+			goto fail;
+		}
+	}
+	if (options->xdp) {
+		struct sockaddr_in address = { 0 };
+		socklen_t length = sizeof(address);
+
+		getsockname(udp->fd, (struct sockaddr *)&address, &length);
+		udp->xdp = xdp_new(options, slot, address.sin_port, &reason);
+		/* All slots fail for the same reason. */
+		if (!udp->xdp && slot == 0)
+			complain(0, "--xdp %s: %s; sockets instead", options->xdp, reason);
+	}
+	return udp;
+fail:
+	udp_free(udp);
+	return NULL;
+}
+
+void udp_free(struct udp *udp)
+{
+	if (!udp)
+		return;
+	ring_free(udp->ring);
+	xdp_free(udp->xdp);
+	crypto_free(udp->crypto);
+	batch_free(udp->batch);
+	free(udp->table.entries);
+	if (udp->fd != -1)
+		close(udp->fd);
+	free(udp);
+}
