@@ -14,6 +14,8 @@ GOAL_FREE = 16.2            # what SwitchTo had in 2013; shown only
 SWAP_PART = 0.60            # FUTEX_SWAP, of wake + wait on one CPU
 GOAL_INSN = 1086            # twice what L4Re takes for a switch; shown: compilers differ
 SWAP_INSN = 1075            # a hand-off, raw
+SHARED_INSN = 1174          # between two processes: twice what L4Re takes across address spaces
+SHARED_PART = 75            # and above a private one
 SWITCH_INSN = 1105          # and by the library
 DEPTH = 0.05                # nested control groups, to none
 SHARE_POINTS = 3            # a chain's share of the CPU, to that of one thread
@@ -182,6 +184,18 @@ def check(columns, growths):
     gates.gate("FUTEX_SWAP", insn_patched, "the patched kernel in insn",
                lambda swap: at_most(swap, SWAP_INSN, "BM_FutexSwap one_cpu"),
                ("BM_FutexSwap", "", ONE_CPU))
+    for row in ("BM_FutexSwapShared", "BM_FutexSwapProcesses", "BM_FutexSwapOneWord"):
+        gates.gate(row, insn_patched, "the patched kernel in insn",
+                   lambda shared, row=row: at_most(shared, SHARED_INSN, f"{row} one_cpu"),
+                   (row, "", ONE_CPU))
+        gates.gate(f"{row} to private", insn_patched, "the patched kernel in insn",
+                   lambda shared, swap: at_most(shared, swap + SHARED_PART,
+                                                f"BM_FutexSwap + {SHARED_PART}"),
+                   (row, "", ONE_CPU), ("BM_FutexSwap", "", ONE_CPU))
+        gates.gate(f"{row} in nested groups", insn_patched, "the patched kernel in insn",
+                   lambda deep, flat: (abs(deep - flat) <= flat * DEPTH,
+                                       f"{deep:.1f} insn, wanted {flat:.1f} within {DEPTH:.0%}"),
+                   (row, "", f"{ONE_CPU}, depth 4"), (row, "", ONE_CPU))
     gates.gate("switchto_switch()", insn_patched, "the patched kernel in insn",
                lambda switch: at_most(switch, SWITCH_INSN, "BM_SwitchTo swap one_cpu"),
                ("BM_SwitchTo", "swap", ONE_CPU))

@@ -87,6 +87,7 @@ static void add_all_rows(const Plan &plan)
 	add_absl_mutex_rows(plan);
 	add_switchto_rows(plan);
 	add_futex_swap_rows(plan);
+	add_futex_shared_rows(plan);
 	add_pthread_cond_rows(plan);
 	add_semaphore_rows(plan);
 	add_fd_rows(plan);

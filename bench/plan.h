@@ -59,6 +59,7 @@ void add_futex_rows(const Plan &plan);
 void add_absl_mutex_rows(const Plan &plan);
 void add_switchto_rows(const Plan &plan);
 void add_futex_swap_rows(const Plan &plan);
+void add_futex_shared_rows(const Plan &plan);
 void add_pthread_cond_rows(const Plan &plan);
 void add_semaphore_rows(const Plan &plan);
 void add_fd_rows(const Plan &plan);
