@@ -177,11 +177,13 @@ configure_kernel() { # OBJ
 }
 
 # objtool's objects record absolute paths. With wrong ones make would rebuild
-# objtool, and then every object, because objtool has checked them all.
+# objtool, and then every object, because objtool has checked them all. From 6.13 on,
+# the folder's Makefile names the tree, too: with a wrong one make would build that tree.
 seed_objects() { # FROM TO
 	rm -rf "$2.new"
 	cp -a "$1" "$2.new"
 	rm -f "$2.new/.stamp"
+	sed -i "s,$(dirname "$1")/,$(dirname "$2")/,g" "$2.new/Makefile"
 	find "$2.new/tools" \( -name '*.cmd' -o -name '*.d' \) -exec sed -i "s,$(dirname "$1")/,$(dirname "$2")/,g" {} +
 	mv "$2.new" "$2"
 }
@@ -223,9 +225,10 @@ want_kernel() {
 	unlock
 }
 
-# The kernel selftests of futexes, upstream's and the series', into $top/build/kselftest.
+# The kernel selftests of futexes, upstream's and the series', into a folder
+# for each version.
 want_kselftest() {
-	kselftest=$top/build/kselftest
+	kselftest=$top/build/kselftest-$opt_kernel
 	mkdir -p "$kselftest" || die "wanted to write $kselftest, can't; is the disk full or the folder not yours?"
 	step kselftest "building the kernel's futex selftests" build_kselftest
 }
