@@ -45,6 +45,8 @@ checkpatch() {
 	return $status
 }
 
+broken_variants_apply() { "$top/vm/broken" --apply --kernel "$opt_kernel"; }
+
 sparse() { # the kernel's files that the patches touch
 	kernel bench
 	static sparse.sh "$stock" "$tree" "$tree/obj-bench"
