@@ -60,7 +60,8 @@ struct Link {
 	void wait(Side me)
 	{
 		while (!mine(me))
-			slept(shared_futex(word(me), FUTEX_WAIT, absent(me), nullptr), "FUTEX_WAIT");
+			slept(shared_futex(word(me), FUTEX_WAIT, absent(me), nullptr),
+			      "FUTEX_WAIT");
 		if (how == TWO_WORDS)
 			words[me].turn.store(0, std::memory_order_relaxed);
 	}
@@ -68,7 +69,8 @@ struct Link {
 	void hand_off(Side me)
 	{
 		give(other(me));
-		slept(shared_futex(word(me), FUTEX_SWAP, absent(me), &word(other(me))), "FUTEX_SWAP");
+		slept(shared_futex(word(me), FUTEX_SWAP, absent(me), &word(other(me))),
+		      "FUTEX_SWAP");
 		wait(me);
 	}
 
@@ -80,10 +82,7 @@ private:
 	static uint32_t absent(Side side) { return how == ONE_WORD ? other(side) + 1 : 0; }
 
 	void give(Side to) { word(to).turn.store(present(to), std::memory_order_release); }
-	bool mine(Side me)
-	{
-		return word(me).turn.load(std::memory_order_acquire) == present(me);
-	}
+	bool mine(Side me) { return word(me).turn.load(std::memory_order_acquire) == present(me); }
 };
 
 template <Words how>
@@ -215,7 +214,8 @@ void add_rows(const std::string &name, const Plan &plan)
 	plan.add(name + "/one_cpu/depth:4", [](benchmark::State &state) {
 		OneGroup group(4);
 
-		shared_ping_pong<how, partner>(state, Placement::ONE_CPU, HandOffs::CLAIMED, &group);
+		shared_ping_pong<how, partner>(state, Placement::ONE_CPU, HandOffs::CLAIMED,
+					       &group);
 	});
 }
 
