@@ -111,7 +111,9 @@ struct switchto_door {
 	struct entrance *entrance;
 	struct place *place; /* the caller's, or of the call that is being served, or NULL */
 	uint32_t number;     /* of that place */
+	uint32_t bit;	     /* a caller's, in `pending` */
 	uint32_t waiting;    /* a server's: the word of a call that waits for it */
+	char *places;	     /* the first one; they are a page apart */
 	char *memory;
 	size_t size, page_size;
 	struct robust server;
@@ -135,8 +137,7 @@ static __attribute__((cold, noinline)) int misused(const struct switchto_door *d
 
 static inline struct place *place_at(const struct switchto_door *door, uint32_t number)
 {
-	return (struct place *)(door->memory + door->page_size * (number + 2) -
-				sizeof(struct place));
+	return (struct place *)(door->places + door->page_size * number);
 }
 
 /*
@@ -213,6 +214,31 @@ static int answer(struct place *place, struct switchto_door_message *message)
 	return 0;
 }
 
+/* May a sleep that ended with @error be repeated? Else the kernel is a bad one, or a filter. */
+static inline bool may_repeat(int error)
+{
+	return !error || error == EAGAIN || error == EINTR || error == ETIMEDOUT;
+}
+
+/* Is it too late, after a sleep that ended with @error? ETIMEDOUT without a deadline is a filter's. */
+static inline bool is_late(const struct timespec *deadline, int error)
+{
+	return error == ETIMEDOUT ? deadline != NULL : has_passed(deadline);
+}
+
+/* The call does not wait any more: its word is @now, not what it waits with. */
+static int call_ended(struct place *place, struct switchto_door_message *message, uint32_t word,
+		      uint32_t now)
+{
+	/* After its answer a server may have died, or just ended. */
+	if (now == (word | DEAD) ||
+	    (now == (WAITS | DEAD) &&
+	     atomic_load_explicit(&place->stage, memory_order_acquire) == DONE))
+		return answer(place, message);
+	atomic_store(&place->stage, IDLE);
+	return fail(now == (WAITS | DEAD) ? EOWNERDEAD : EPROTO);
+}
+
 /*
  * The rest of a call whose sleep ended with @error and is not simply answered. @word is
  * what it waits with.
@@ -228,19 +254,8 @@ static __attribute__((cold, noinline)) int call_again(struct switchto_door *door
 		uint32_t now = atomic_load_explicit(&place->word, memory_order_acquire);
 
 		delay_point(DOOR_BACK);
-		if (now == (word | DEAD))
-			return answer(place, message);
-		if (now == (WAITS | DEAD)) {
-			/* It may have died, or just ended, after its answer. */
-			if (atomic_load_explicit(&place->stage, memory_order_acquire) == DONE)
-				return answer(place, message);
-			atomic_store(&place->stage, IDLE);
-			return fail(EOWNERDEAD);
-		}
-		if (now != word) {
-			atomic_store(&place->stage, IDLE);
-			return fail(EPROTO);
-		}
+		if (now != word)
+			return call_ended(place, message, word, now);
 
 		/*
 		 * A server that has taken the call and is gone has not been seen by the
@@ -249,19 +264,18 @@ static __attribute__((cold, noinline)) int call_again(struct switchto_door *door
 		if (server_of(door) != (word & FUTEX_TID_MASK) && take_back(place))
 			return fail(EOWNERDEAD);
 
-		if (error == ETIMEDOUT ? deadline != NULL : has_passed(deadline)) {
+		if (is_late(deadline, error)) {
 			if (take_back(place) || atomic_load(&place->word) == word)
 				return fail(ETIMEDOUT);
 			continue;
 		}
-		/* Signals, stray wake-ups, a value that had changed; else a bad kernel or filter. */
-		if (error && error != EAGAIN && error != EINTR && error != ETIMEDOUT) {
+		if (!may_repeat(error)) {
 			take_back(place);
 			return fail(error);
 		}
 
 		/* Was the server woken? The answer may have been a filter's. */
-		if (atomic_load(&door->entrance->pending) & 1u << door->number)
+		if (atomic_load(&door->entrance->pending) & door->bit)
 			futex_wake_shared(&door->entrance->pending);
 		error = futex_wait_shared(&place->word, word, deadline);
 	}
@@ -339,7 +353,7 @@ int switchto_door_call(struct switchto_door *door, struct switchto_door_message 
 	delay_point(DOOR_MESSAGE);
 	atomic_store_explicit(&place->stage, POSTED, memory_order_release);
 	delay_point(DOOR_POSTED);
-	atomic_fetch_or(&entrance->pending, 1u << door->number);
+	atomic_fetch_or(&entrance->pending, door->bit);
 	barrier_after_atomic();
 	delay_point(DOOR_RUNG);
 	if (unlikely(atomic_load(&entrance->server) != server))
@@ -427,22 +441,20 @@ static __attribute__((cold, noinline)) int wait_again(struct switchto_door *door
 				return (int)door->number;
 			error = EAGAIN;
 		}
-		if (error == ETIMEDOUT ? deadline != NULL : has_passed(deadline))
+		if (is_late(deadline, error))
 			return fail(ETIMEDOUT);
-		if (error && error != EAGAIN && error != EINTR && error != ETIMEDOUT)
+		if (!may_repeat(error))
 			return fail(error);
 		if (!pending)
 			error = futex_wait_shared(&door->entrance->pending, 0, deadline);
 	}
 }
 
-/* After a sleep that ended with @error, or without one. */
+/* After a sleep that ended with @error, or without one. @pending was there just now. */
 static inline int receive(struct switchto_door *door, struct switchto_door_message *message,
-			  const struct timespec *deadline, int error)
+			  const struct timespec *deadline, int error, uint32_t pending)
 {
-	uint32_t pending = pending_of(door);
-
-	if (likely(pending && !(pending & (pending - 1))) &&
+	if (likely(pending) && likely(!(pending & (pending - 1))) &&
 	    likely(take_call(door, (uint32_t)__builtin_ctz(pending), message)))
 		return (int)door->number;
 	return wait_again(door, message, deadline, error);
@@ -477,14 +489,14 @@ int switchto_door_wait(struct switchto_door *door, struct switchto_door_message 
 
 	if (!pending_of(door))
 		error = wake_and_sleep(NULL, 0, &door->entrance->pending, 0, deadline);
-	return receive(door, message, deadline, error);
+	return receive(door, message, deadline, error, pending_of(door));
 }
 
 int switchto_door_reply_wait(struct switchto_door *door, struct switchto_door_message *message,
 			     const struct timespec *deadline)
 {
+	uint32_t hint, pending;
 	struct place *place;
-	uint32_t hint;
 	int error;
 
 	if (unlikely(!is_servers(door)) || unlikely(!door->place))
@@ -495,9 +507,10 @@ int switchto_door_reply_wait(struct switchto_door *door, struct switchto_door_me
 	place = put_answer(door, message);
 	hint = atomic_load_explicit(&place->owner, memory_order_relaxed) & FUTEX_TID_MASK;
 	probe_tid(door_reply, (pid_t)hint);
-	if (unlikely(pending_of(door))) {
+	pending = pending_of(door);
+	if (unlikely(pending)) {
 		futex_wake_shared(&place->word);
-		return receive(door, message, deadline, EAGAIN);
+		return receive(door, message, deadline, EAGAIN, pending);
 	}
 	if (likely(switchto_is_swap) && likely(!deadline)) {
 		error = futex_swap_shared(&door->entrance->pending, 0, NULL, &place->word, hint);
@@ -508,9 +521,10 @@ int switchto_door_reply_wait(struct switchto_door *door, struct switchto_door_me
 		error = wake_and_sleep(&place->word, hint, &door->entrance->pending, 0, deadline);
 	}
 	/* The answer may have been a filter's. */
-	if (unlikely(error) || unlikely(!pending_of(door)))
+	pending = pending_of(door);
+	if (unlikely(error) || unlikely(!pending))
 		futex_wake_shared(&place->word);
-	return receive(door, message, deadline, error);
+	return receive(door, message, deadline, error, pending);
 }
 
 int switchto_door_reply(struct switchto_door *door, const struct switchto_door_message *message)
@@ -547,12 +561,10 @@ int switchto_door_create(int fd)
 			return -1;
 	}
 
-	if (fstat(fd, &stat))
+	if (fstat(fd, &stat) || (!stat.st_size && ftruncate(fd, (off_t)(page_size * (PLACES + 1)))))
 		error = errno;
 	else if (stat.st_size)
 		error = EEXIST;
-	else if (ftruncate(fd, (off_t)(page_size * (PLACES + 1))))
-		error = errno;
 	if (!error) {
 		page = mmap(NULL, page_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		if (page == MAP_FAILED) {
@@ -636,6 +648,7 @@ static struct switchto_door *new_handle(int fd, unsigned int flags)
 		errno = error;
 		return NULL;
 	}
+	door->places = door->memory + 2 * page_size - sizeof(struct place);
 	door->entrance = (struct entrance *)(door->memory + page_size - sizeof(struct entrance));
 
 	if (madvise(door, handle_size(page_size), MADV_WIPEONFORK) ||
@@ -744,6 +757,7 @@ struct switchto_door *switchto_door_connect(int fd, unsigned int flags)
 						   (uint32_t)switchto_this.tid)) {
 			door->place = place;
 			door->number = i;
+			door->bit = 1u << i;
 			door->not_caller = ~switchto_this.tid;
 			return door;
 		}
