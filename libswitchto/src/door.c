@@ -102,10 +102,11 @@ _Static_assert(sizeof(struct entrance) == 128 && sizeof(struct place) == 128 &&
 _Static_assert(PLACES == 32, "a bit for each place in a futex word");
 
 /*
- * A handle, in pages of its own, which are empty in the child of a fork: nothing there is a
+ * A struct switchto_door, which has no definition: what is in it is no part of the ABI.
+ * A handle is in pages of its own, which are empty in the child of a fork: nothing there is a
  * thread's.
  */
-struct switchto_door {
+struct handle {
 	pid_t not_caller; /* ~ the TID of the thread that calls, 0 in a server's */
 	pid_t not_server; /* ~ the TID of the thread that serves, 0 in a caller's */
 	struct entrance *entrance;
@@ -120,22 +121,27 @@ struct switchto_door {
 	struct robust words[PLACES]; /* a caller has the first only, for its owner */
 };
 
-static inline bool is_callers(const struct switchto_door *door)
+static inline struct handle *handle_of(struct switchto_door *door)
+{
+	return (struct handle *)door;
+}
+
+static inline bool is_callers(const struct handle *door)
 {
 	return likely(~door->not_caller == switchto_this.tid);
 }
 
-static inline bool is_servers(const struct switchto_door *door)
+static inline bool is_servers(const struct handle *door)
 {
 	return likely(~door->not_server == switchto_this.tid);
 }
 
-static __attribute__((cold, noinline)) int misused(const struct switchto_door *door)
+static __attribute__((cold, noinline)) int misused(const struct handle *door)
 {
 	return fail(is_callers(door) || is_servers(door) ? EINVAL : EPERM);
 }
 
-static inline struct place *place_at(const struct switchto_door *door, uint32_t number)
+static inline struct place *place_at(const struct handle *door, uint32_t number)
 {
 	return (struct place *)(door->places + door->page_size * number);
 }
@@ -194,7 +200,7 @@ static int wake_and_sleep(futex_word *wake, uint32_t hint, futex_word *word, uin
 
 /* Callers */
 
-static inline uint32_t server_of(const struct switchto_door *door)
+static inline uint32_t server_of(const struct handle *door)
 {
 	return atomic_load_explicit(&door->entrance->server, memory_order_acquire);
 }
@@ -243,7 +249,7 @@ static int call_ended(struct place *place, struct switchto_door_message *message
  * The rest of a call whose sleep ended with @error and is not simply answered. @word is
  * what it waits with.
  */
-static __attribute__((cold, noinline)) int call_again(struct switchto_door *door,
+static __attribute__((cold, noinline)) int call_again(struct handle *door,
 						      struct switchto_door_message *message,
 						      const struct timespec *deadline,
 						      uint32_t word, int error)
@@ -285,7 +291,7 @@ static __attribute__((cold, noinline)) int call_again(struct switchto_door *door
  * The last call was given up while the server had it. Waits until it is done, whatever its
  * answer is. 0 or an error number.
  */
-static __attribute__((cold, noinline)) int settle(struct switchto_door *door,
+static __attribute__((cold, noinline)) int settle(struct handle *door,
 						  const struct timespec *deadline)
 {
 	struct place *place = door->place;
@@ -307,7 +313,7 @@ static __attribute__((cold, noinline)) int settle(struct switchto_door *door,
 }
 
 /* Before a call that can't be posted at once: 0 if it can be now, or an error number. */
-static __attribute__((cold, noinline)) int prepare(struct switchto_door *door, uint32_t server,
+static __attribute__((cold, noinline)) int prepare(struct handle *door, uint32_t server,
 						   const struct timespec *deadline)
 {
 	if (deadline && !valid_time(deadline))
@@ -324,21 +330,22 @@ static __attribute__((cold, noinline)) int prepare(struct switchto_door *door, u
 int switchto_door_call(struct switchto_door *door, struct switchto_door_message *message,
 		       const struct timespec *deadline)
 {
+	struct handle *handle = handle_of(door);
 	struct entrance *entrance;
 	struct place *place;
 	uint32_t server, word;
 	int error;
 
-	if (unlikely(!is_callers(door)))
-		return misused(door);
+	if (unlikely(!is_callers(handle)))
+		return misused(handle);
 
-	entrance = door->entrance;
-	place = door->place;
-	server = server_of(door);
+	entrance = handle->entrance;
+	place = handle->place;
+	server = server_of(handle);
 	/* 0 is not less either. */
 	if (unlikely(server - 1 >= FUTEX_TID_MASK) || unlikely(deadline) ||
 	    unlikely(atomic_load_explicit(&place->stage, memory_order_relaxed) != IDLE)) {
-		error = prepare(door, server, deadline);
+		error = prepare(handle, server, deadline);
 		if (error)
 			return fail(error);
 	}
@@ -353,11 +360,11 @@ int switchto_door_call(struct switchto_door *door, struct switchto_door_message 
 	delay_point(DOOR_MESSAGE);
 	atomic_store_explicit(&place->stage, POSTED, memory_order_release);
 	delay_point(DOOR_POSTED);
-	atomic_fetch_or(&entrance->pending, door->bit);
+	atomic_fetch_or(&entrance->pending, handle->bit);
 	barrier_after_atomic();
 	delay_point(DOOR_RUNG);
 	if (unlikely(atomic_load(&entrance->server) != server))
-		return call_again(door, message, deadline, word, EAGAIN);
+		return call_again(handle, message, deadline, word, EAGAIN);
 
 	probe_tid(door_call, (pid_t)server);
 	if (likely(switchto_is_swap) && likely(!deadline)) {
@@ -371,7 +378,7 @@ int switchto_door_call(struct switchto_door *door, struct switchto_door_message 
 
 	if (likely(atomic_load_explicit(&place->word, memory_order_acquire) == (word | DEAD)))
 		return answer(place, message);
-	return call_again(door, message, deadline, word, error);
+	return call_again(handle, message, deadline, word, error);
 }
 
 /* Servers */
@@ -380,7 +387,7 @@ int switchto_door_call(struct switchto_door *door, struct switchto_door_message 
  * Takes the call of place @number, whose bit was seen, if there is one. The bit is cleared before
  * the look at the place: a call that is posted after the look sets it again.
  */
-static inline bool take_call(struct switchto_door *door, uint32_t number,
+static inline bool take_call(struct handle *door, uint32_t number,
 			     struct switchto_door_message *message)
 {
 	struct place *place = place_at(door, number);
@@ -403,7 +410,7 @@ static inline bool take_call(struct switchto_door *door, uint32_t number,
 }
 
 /* Of the places in @pending, at least two, the one that called first. */
-static __attribute__((cold, noinline)) uint32_t first_of(const struct switchto_door *door,
+static __attribute__((cold, noinline)) uint32_t first_of(const struct handle *door,
 							 uint32_t pending)
 {
 	uint32_t first = (uint32_t)__builtin_ctz(pending);
@@ -423,13 +430,13 @@ static __attribute__((cold, noinline)) uint32_t first_of(const struct switchto_d
 	return first;
 }
 
-static inline uint32_t pending_of(const struct switchto_door *door)
+static inline uint32_t pending_of(const struct handle *door)
 {
 	return atomic_load_explicit(&door->entrance->pending, memory_order_acquire);
 }
 
 /* The rest of a wait whose sleep ended with @error, without a call that could be taken. */
-static __attribute__((cold, noinline)) int wait_again(struct switchto_door *door,
+static __attribute__((cold, noinline)) int wait_again(struct handle *door,
 						      struct switchto_door_message *message,
 						      const struct timespec *deadline, int error)
 {
@@ -451,7 +458,7 @@ static __attribute__((cold, noinline)) int wait_again(struct switchto_door *door
 }
 
 /* After a sleep that ended with @error, or without one. @pending was there just now. */
-static inline int receive(struct switchto_door *door, struct switchto_door_message *message,
+static inline int receive(struct handle *door, struct switchto_door_message *message,
 			  const struct timespec *deadline, int error, uint32_t pending)
 {
 	if (likely(pending) && likely(!(pending & (pending - 1))) &&
@@ -461,7 +468,7 @@ static inline int receive(struct switchto_door *door, struct switchto_door_messa
 }
 
 /* Writes the answer. Whoever wakes the caller does so by the place that is returned. */
-static inline struct place *put_answer(struct switchto_door *door,
+static inline struct place *put_answer(struct handle *door,
 				       const struct switchto_door_message *message)
 {
 	struct place *place = door->place;
@@ -478,61 +485,64 @@ static inline struct place *put_answer(struct switchto_door *door,
 int switchto_door_wait(struct switchto_door *door, struct switchto_door_message *message,
 		       const struct timespec *deadline)
 {
+	struct handle *handle = handle_of(door);
 	int error = EAGAIN;
 
-	if (unlikely(!is_servers(door)))
-		return misused(door);
+	if (unlikely(!is_servers(handle)))
+		return misused(handle);
 	if (deadline && !valid_time(deadline))
 		return fail(EINVAL);
-	if (door->place)
+	if (handle->place)
 		return fail(EBUSY);
 
-	if (!pending_of(door))
-		error = wake_and_sleep(NULL, 0, &door->entrance->pending, 0, deadline);
-	return receive(door, message, deadline, error, pending_of(door));
+	if (!pending_of(handle))
+		error = wake_and_sleep(NULL, 0, &handle->entrance->pending, 0, deadline);
+	return receive(handle, message, deadline, error, pending_of(handle));
 }
 
 int switchto_door_reply_wait(struct switchto_door *door, struct switchto_door_message *message,
 			     const struct timespec *deadline)
 {
+	struct handle *handle = handle_of(door);
 	uint32_t hint, pending;
 	struct place *place;
 	int error;
 
-	if (unlikely(!is_servers(door)) || unlikely(!door->place))
-		return misused(door);
+	if (unlikely(!is_servers(handle)) || unlikely(!handle->place))
+		return misused(handle);
 	if (unlikely(deadline) && !valid_time(deadline))
 		return fail(EINVAL);
 
-	place = put_answer(door, message);
+	place = put_answer(handle, message);
 	hint = atomic_load_explicit(&place->owner, memory_order_relaxed) & FUTEX_TID_MASK;
 	probe_tid(door_reply, (pid_t)hint);
-	pending = pending_of(door);
+	pending = pending_of(handle);
 	if (unlikely(pending)) {
 		futex_wake_shared(&place->word);
-		return receive(door, message, deadline, EAGAIN, pending);
+		return receive(handle, message, deadline, EAGAIN, pending);
 	}
 	if (likely(switchto_is_swap) && likely(!deadline)) {
-		error = futex_swap_shared(&door->entrance->pending, 0, NULL, &place->word, hint);
+		error = futex_swap_shared(&handle->entrance->pending, 0, NULL, &place->word, hint);
 		if (unlikely(!swap_woke(error)))
-			error = wake_and_sleep(&place->word, hint, &door->entrance->pending, 0,
+			error = wake_and_sleep(&place->word, hint, &handle->entrance->pending, 0,
 					       NULL);
 	} else {
-		error = wake_and_sleep(&place->word, hint, &door->entrance->pending, 0, deadline);
+		error = wake_and_sleep(&place->word, hint, &handle->entrance->pending, 0, deadline);
 	}
 	/* The answer may have been a filter's. */
-	pending = pending_of(door);
+	pending = pending_of(handle);
 	if (unlikely(error) || unlikely(!pending))
 		futex_wake_shared(&place->word);
-	return receive(door, message, deadline, error, pending);
+	return receive(handle, message, deadline, error, pending);
 }
 
 int switchto_door_reply(struct switchto_door *door, const struct switchto_door_message *message)
 {
-	if (unlikely(!is_servers(door)) || unlikely(!door->place))
-		return misused(door);
+	struct handle *handle = handle_of(door);
+	if (unlikely(!is_servers(handle)) || unlikely(!handle->place))
+		return misused(handle);
 
-	futex_wake_shared(&put_answer(door, message)->word);
+	futex_wake_shared(&put_answer(handle, message)->word);
 	return 0;
 }
 
@@ -609,22 +619,22 @@ static int check_file(int fd, unsigned int flags, size_t size)
 
 static size_t handle_size(size_t page_size)
 {
-	return (sizeof(struct switchto_door) + page_size - 1) & ~(page_size - 1);
+	return (sizeof(struct handle) + page_size - 1) & ~(page_size - 1);
 }
 
 /* Once its words are not robust any more. */
-static void free_handle(struct switchto_door *door)
+static void free_handle(struct handle *door)
 {
 	munmap(door->memory, door->size);
 	munmap(door, handle_size(door->page_size));
 }
 
 /* A handle for nobody yet. NULL and errno. */
-static struct switchto_door *new_handle(int fd, unsigned int flags)
+static struct handle *new_handle(int fd, unsigned int flags)
 {
 	size_t page_size = (size_t)sysconf(_SC_PAGESIZE);
 	size_t size = page_size * (PLACES + 1);
-	struct switchto_door *door;
+	struct handle *door;
 	int error;
 
 	if (switchto_self() == -1)
@@ -665,7 +675,7 @@ static struct switchto_door *new_handle(int fd, unsigned int flags)
 	return door;
 }
 
-static void no_robust_words(struct switchto_door *door)
+static void no_robust_words(struct handle *door)
 {
 	switchto_robust_end(&door->server);
 	for (uint32_t i = 0; i < PLACES; i++)
@@ -673,7 +683,7 @@ static void no_robust_words(struct switchto_door *door)
 }
 
 /* What the kernel does to the words of a server that dies. */
-static void end_calls(struct switchto_door *door)
+static void end_calls(struct handle *door)
 {
 	for (uint32_t i = 0; i < PLACES; i++) {
 		struct place *place = place_at(door, i);
@@ -686,7 +696,7 @@ static void end_calls(struct switchto_door *door)
 
 struct switchto_door *switchto_door_serve(int fd, unsigned int flags)
 {
-	struct switchto_door *door = new_handle(fd, flags);
+	struct handle *door = new_handle(fd, flags);
 	uint32_t server;
 	int error = 0;
 
@@ -716,14 +726,14 @@ struct switchto_door *switchto_door_serve(int fd, unsigned int flags)
 		return NULL;
 	}
 	door->not_server = ~switchto_this.tid;
-	return door;
+	return (struct switchto_door *)door;
 }
 
 /*
  * May a caller have this place? Nobody calls from it, and no server is at work for it. A call
  * that a dead caller has posted can be taken back.
  */
-static bool is_free(const struct switchto_door *door, const struct place *place, uint32_t owner)
+static bool is_free(const struct handle *door, const struct place *place, uint32_t owner)
 {
 	uint32_t stage, word;
 
@@ -738,7 +748,7 @@ static bool is_free(const struct switchto_door *door, const struct place *place,
 
 struct switchto_door *switchto_door_connect(int fd, unsigned int flags)
 {
-	struct switchto_door *door = new_handle(fd, flags);
+	struct handle *door = new_handle(fd, flags);
 	int error = EAGAIN;
 
 	if (!door)
@@ -759,7 +769,7 @@ struct switchto_door *switchto_door_connect(int fd, unsigned int flags)
 			door->number = i;
 			door->bit = 1u << i;
 			door->not_caller = ~switchto_this.tid;
-			return door;
+			return (struct switchto_door *)door;
 		}
 		switchto_robust_end(&door->words[0]);
 		error = EAGAIN;
@@ -771,23 +781,24 @@ struct switchto_door *switchto_door_connect(int fd, unsigned int flags)
 
 int switchto_door_close(struct switchto_door *door)
 {
-	if (!door)
+	struct handle *handle = handle_of(door);
+	if (!handle)
 		return 0;
-	if (is_servers(door)) {
+	if (is_servers(handle)) {
 		uint32_t server = (uint32_t)switchto_this.tid;
 
 		/* As the kernel does when the thread dies, and in that order. */
-		atomic_compare_exchange_strong(&door->entrance->server, &server, DEAD);
+		atomic_compare_exchange_strong(&handle->entrance->server, &server, DEAD);
 		barrier_after_atomic();
 		delay_point(DOOR_CLOSE);
-		end_calls(door);
-	} else if (is_callers(door)) {
-		take_back(door->place);
-		atomic_store(&door->place->owner, 0);
+		end_calls(handle);
+	} else if (is_callers(handle)) {
+		take_back(handle->place);
+		atomic_store(&handle->place->owner, 0);
 	} else {
 		return fail(EPERM);
 	}
-	no_robust_words(door);
-	free_handle(door);
+	no_robust_words(handle);
+	free_handle(handle);
 	return 0;
 }
