@@ -102,41 +102,48 @@ _Static_assert(sizeof(struct entrance) == 128 && sizeof(struct place) == 128 &&
 _Static_assert(PLACES == 32, "a bit for each place in a futex word");
 
 /*
- * A handle, in pages of its own, which are empty in the child of a fork: nothing there is a
+ * A struct switchto_door, which has no definition: what is in it is no part of the ABI.
+ * A handle is in pages of its own, which are empty in the child of a fork: nothing there is a
  * thread's.
  */
-struct switchto_door {
+struct handle {
 	pid_t not_caller; /* ~ the TID of the thread that calls, 0 in a server's */
 	pid_t not_server; /* ~ the TID of the thread that serves, 0 in a caller's */
 	struct entrance *entrance;
 	struct place *place; /* the caller's, or of the call that is being served, or NULL */
 	uint32_t number;     /* of that place */
+	uint32_t bit;	     /* a caller's, in `pending` */
 	uint32_t waiting;    /* a server's: the word of a call that waits for it */
+	char *places;	     /* the first one; they are a page apart */
 	char *memory;
 	size_t size, page_size;
 	struct robust server;
 	struct robust words[PLACES]; /* a caller has the first only, for its owner */
 };
 
-static inline bool is_callers(const struct switchto_door *door)
+static inline struct handle *handle_of(struct switchto_door *door)
+{
+	return (struct handle *)door;
+}
+
+static inline bool is_callers(const struct handle *door)
 {
 	return likely(~door->not_caller == switchto_this.tid);
 }
 
-static inline bool is_servers(const struct switchto_door *door)
+static inline bool is_servers(const struct handle *door)
 {
 	return likely(~door->not_server == switchto_this.tid);
 }
 
-static __attribute__((cold, noinline)) int misused(const struct switchto_door *door)
+static __attribute__((cold, noinline)) int misused(const struct handle *door)
 {
 	return fail(is_callers(door) || is_servers(door) ? EINVAL : EPERM);
 }
 
-static inline struct place *place_at(const struct switchto_door *door, uint32_t number)
+static inline struct place *place_at(const struct handle *door, uint32_t number)
 {
-	return (struct place *)(door->memory + door->page_size * (number + 2) -
-				sizeof(struct place));
+	return (struct place *)(door->places + door->page_size * number);
 }
 
 /*
@@ -193,7 +200,7 @@ static int wake_and_sleep(futex_word *wake, uint32_t hint, futex_word *word, uin
 
 /* Callers */
 
-static inline uint32_t server_of(const struct switchto_door *door)
+static inline uint32_t server_of(const struct handle *door)
 {
 	return atomic_load_explicit(&door->entrance->server, memory_order_acquire);
 }
@@ -213,11 +220,36 @@ static int answer(struct place *place, struct switchto_door_message *message)
 	return 0;
 }
 
+/* May a sleep that ended with @error be repeated? Else the kernel is a bad one, or a filter. */
+static inline bool may_repeat(int error)
+{
+	return !error || error == EAGAIN || error == EINTR || error == ETIMEDOUT;
+}
+
+/* Is it too late, after a sleep that ended with @error? ETIMEDOUT without a deadline is a filter's. */
+static inline bool is_late(const struct timespec *deadline, int error)
+{
+	return error == ETIMEDOUT ? deadline != NULL : has_passed(deadline);
+}
+
+/* The call does not wait any more: its word is @now, not what it waits with. */
+static int call_ended(struct place *place, struct switchto_door_message *message, uint32_t word,
+		      uint32_t now)
+{
+	/* After its answer a server may have died, or just ended. */
+	if (now == (word | DEAD) ||
+	    (now == (WAITS | DEAD) &&
+	     atomic_load_explicit(&place->stage, memory_order_acquire) == DONE))
+		return answer(place, message);
+	atomic_store(&place->stage, IDLE);
+	return fail(now == (WAITS | DEAD) ? EOWNERDEAD : EPROTO);
+}
+
 /*
  * The rest of a call whose sleep ended with @error and is not simply answered. @word is
  * what it waits with.
  */
-static __attribute__((cold, noinline)) int call_again(struct switchto_door *door,
+static __attribute__((cold, noinline)) int call_again(struct handle *door,
 						      struct switchto_door_message *message,
 						      const struct timespec *deadline,
 						      uint32_t word, int error)
@@ -228,19 +260,8 @@ static __attribute__((cold, noinline)) int call_again(struct switchto_door *door
 		uint32_t now = atomic_load_explicit(&place->word, memory_order_acquire);
 
 		delay_point(DOOR_BACK);
-		if (now == (word | DEAD))
-			return answer(place, message);
-		if (now == (WAITS | DEAD)) {
-			/* It may have died, or just ended, after its answer. */
-			if (atomic_load_explicit(&place->stage, memory_order_acquire) == DONE)
-				return answer(place, message);
-			atomic_store(&place->stage, IDLE);
-			return fail(EOWNERDEAD);
-		}
-		if (now != word) {
-			atomic_store(&place->stage, IDLE);
-			return fail(EPROTO);
-		}
+		if (now != word)
+			return call_ended(place, message, word, now);
 
 		/*
 		 * A server that has taken the call and is gone has not been seen by the
@@ -249,19 +270,18 @@ static __attribute__((cold, noinline)) int call_again(struct switchto_door *door
 		if (server_of(door) != (word & FUTEX_TID_MASK) && take_back(place))
 			return fail(EOWNERDEAD);
 
-		if (error == ETIMEDOUT ? deadline != NULL : has_passed(deadline)) {
+		if (is_late(deadline, error)) {
 			if (take_back(place) || atomic_load(&place->word) == word)
 				return fail(ETIMEDOUT);
 			continue;
 		}
-		/* Signals, stray wake-ups, a value that had changed; else a bad kernel or filter. */
-		if (error && error != EAGAIN && error != EINTR && error != ETIMEDOUT) {
+		if (!may_repeat(error)) {
 			take_back(place);
 			return fail(error);
 		}
 
 		/* Was the server woken? The answer may have been a filter's. */
-		if (atomic_load(&door->entrance->pending) & 1u << door->number)
+		if (atomic_load(&door->entrance->pending) & door->bit)
 			futex_wake_shared(&door->entrance->pending);
 		error = futex_wait_shared(&place->word, word, deadline);
 	}
@@ -271,7 +291,7 @@ static __attribute__((cold, noinline)) int call_again(struct switchto_door *door
  * The last call was given up while the server had it. Waits until it is done, whatever its
  * answer is. 0 or an error number.
  */
-static __attribute__((cold, noinline)) int settle(struct switchto_door *door,
+static __attribute__((cold, noinline)) int settle(struct handle *door,
 						  const struct timespec *deadline)
 {
 	struct place *place = door->place;
@@ -293,7 +313,7 @@ static __attribute__((cold, noinline)) int settle(struct switchto_door *door,
 }
 
 /* Before a call that can't be posted at once: 0 if it can be now, or an error number. */
-static __attribute__((cold, noinline)) int prepare(struct switchto_door *door, uint32_t server,
+static __attribute__((cold, noinline)) int prepare(struct handle *door, uint32_t server,
 						   const struct timespec *deadline)
 {
 	if (deadline && !valid_time(deadline))
@@ -310,21 +330,22 @@ static __attribute__((cold, noinline)) int prepare(struct switchto_door *door, u
 int switchto_door_call(struct switchto_door *door, struct switchto_door_message *message,
 		       const struct timespec *deadline)
 {
+	struct handle *handle = handle_of(door);
 	struct entrance *entrance;
 	struct place *place;
 	uint32_t server, word;
 	int error;
 
-	if (unlikely(!is_callers(door)))
-		return misused(door);
+	if (unlikely(!is_callers(handle)))
+		return misused(handle);
 
-	entrance = door->entrance;
-	place = door->place;
-	server = server_of(door);
+	entrance = handle->entrance;
+	place = handle->place;
+	server = server_of(handle);
 	/* 0 is not less either. */
 	if (unlikely(server - 1 >= FUTEX_TID_MASK) || unlikely(deadline) ||
 	    unlikely(atomic_load_explicit(&place->stage, memory_order_relaxed) != IDLE)) {
-		error = prepare(door, server, deadline);
+		error = prepare(handle, server, deadline);
 		if (error)
 			return fail(error);
 	}
@@ -339,11 +360,11 @@ int switchto_door_call(struct switchto_door *door, struct switchto_door_message 
 	delay_point(DOOR_MESSAGE);
 	atomic_store_explicit(&place->stage, POSTED, memory_order_release);
 	delay_point(DOOR_POSTED);
-	atomic_fetch_or(&entrance->pending, 1u << door->number);
+	atomic_fetch_or(&entrance->pending, handle->bit);
 	barrier_after_atomic();
 	delay_point(DOOR_RUNG);
 	if (unlikely(atomic_load(&entrance->server) != server))
-		return call_again(door, message, deadline, word, EAGAIN);
+		return call_again(handle, message, deadline, word, EAGAIN);
 
 	probe_tid(door_call, (pid_t)server);
 	if (likely(switchto_is_swap) && likely(!deadline)) {
@@ -357,7 +378,7 @@ int switchto_door_call(struct switchto_door *door, struct switchto_door_message 
 
 	if (likely(atomic_load_explicit(&place->word, memory_order_acquire) == (word | DEAD)))
 		return answer(place, message);
-	return call_again(door, message, deadline, word, error);
+	return call_again(handle, message, deadline, word, error);
 }
 
 /* Servers */
@@ -366,7 +387,7 @@ int switchto_door_call(struct switchto_door *door, struct switchto_door_message 
  * Takes the call of place @number, whose bit was seen, if there is one. The bit is cleared before
  * the look at the place: a call that is posted after the look sets it again.
  */
-static inline bool take_call(struct switchto_door *door, uint32_t number,
+static inline bool take_call(struct handle *door, uint32_t number,
 			     struct switchto_door_message *message)
 {
 	struct place *place = place_at(door, number);
@@ -389,7 +410,7 @@ static inline bool take_call(struct switchto_door *door, uint32_t number,
 }
 
 /* Of the places in @pending, at least two, the one that called first. */
-static __attribute__((cold, noinline)) uint32_t first_of(const struct switchto_door *door,
+static __attribute__((cold, noinline)) uint32_t first_of(const struct handle *door,
 							 uint32_t pending)
 {
 	uint32_t first = (uint32_t)__builtin_ctz(pending);
@@ -409,13 +430,13 @@ static __attribute__((cold, noinline)) uint32_t first_of(const struct switchto_d
 	return first;
 }
 
-static inline uint32_t pending_of(const struct switchto_door *door)
+static inline uint32_t pending_of(const struct handle *door)
 {
 	return atomic_load_explicit(&door->entrance->pending, memory_order_acquire);
 }
 
 /* The rest of a wait whose sleep ended with @error, without a call that could be taken. */
-static __attribute__((cold, noinline)) int wait_again(struct switchto_door *door,
+static __attribute__((cold, noinline)) int wait_again(struct handle *door,
 						      struct switchto_door_message *message,
 						      const struct timespec *deadline, int error)
 {
@@ -427,29 +448,27 @@ static __attribute__((cold, noinline)) int wait_again(struct switchto_door *door
 				return (int)door->number;
 			error = EAGAIN;
 		}
-		if (error == ETIMEDOUT ? deadline != NULL : has_passed(deadline))
+		if (is_late(deadline, error))
 			return fail(ETIMEDOUT);
-		if (error && error != EAGAIN && error != EINTR && error != ETIMEDOUT)
+		if (!may_repeat(error))
 			return fail(error);
 		if (!pending)
 			error = futex_wait_shared(&door->entrance->pending, 0, deadline);
 	}
 }
 
-/* After a sleep that ended with @error, or without one. */
-static inline int receive(struct switchto_door *door, struct switchto_door_message *message,
-			  const struct timespec *deadline, int error)
+/* After a sleep that ended with @error, or without one. @pending was there just now. */
+static inline int receive(struct handle *door, struct switchto_door_message *message,
+			  const struct timespec *deadline, int error, uint32_t pending)
 {
-	uint32_t pending = pending_of(door);
-
-	if (likely(pending && !(pending & (pending - 1))) &&
+	if (likely(pending) && likely(!(pending & (pending - 1))) &&
 	    likely(take_call(door, (uint32_t)__builtin_ctz(pending), message)))
 		return (int)door->number;
 	return wait_again(door, message, deadline, error);
 }
 
 /* Writes the answer. Whoever wakes the caller does so by the place that is returned. */
-static inline struct place *put_answer(struct switchto_door *door,
+static inline struct place *put_answer(struct handle *door,
 				       const struct switchto_door_message *message)
 {
 	struct place *place = door->place;
@@ -466,59 +485,64 @@ static inline struct place *put_answer(struct switchto_door *door,
 int switchto_door_wait(struct switchto_door *door, struct switchto_door_message *message,
 		       const struct timespec *deadline)
 {
+	struct handle *handle = handle_of(door);
 	int error = EAGAIN;
 
-	if (unlikely(!is_servers(door)))
-		return misused(door);
+	if (unlikely(!is_servers(handle)))
+		return misused(handle);
 	if (deadline && !valid_time(deadline))
 		return fail(EINVAL);
-	if (door->place)
+	if (handle->place)
 		return fail(EBUSY);
 
-	if (!pending_of(door))
-		error = wake_and_sleep(NULL, 0, &door->entrance->pending, 0, deadline);
-	return receive(door, message, deadline, error);
+	if (!pending_of(handle))
+		error = wake_and_sleep(NULL, 0, &handle->entrance->pending, 0, deadline);
+	return receive(handle, message, deadline, error, pending_of(handle));
 }
 
 int switchto_door_reply_wait(struct switchto_door *door, struct switchto_door_message *message,
 			     const struct timespec *deadline)
 {
+	struct handle *handle = handle_of(door);
+	uint32_t hint, pending;
 	struct place *place;
-	uint32_t hint;
 	int error;
 
-	if (unlikely(!is_servers(door)) || unlikely(!door->place))
-		return misused(door);
+	if (unlikely(!is_servers(handle)) || unlikely(!handle->place))
+		return misused(handle);
 	if (unlikely(deadline) && !valid_time(deadline))
 		return fail(EINVAL);
 
-	place = put_answer(door, message);
+	place = put_answer(handle, message);
 	hint = atomic_load_explicit(&place->owner, memory_order_relaxed) & FUTEX_TID_MASK;
 	probe_tid(door_reply, (pid_t)hint);
-	if (unlikely(pending_of(door))) {
+	pending = pending_of(handle);
+	if (unlikely(pending)) {
 		futex_wake_shared(&place->word);
-		return receive(door, message, deadline, EAGAIN);
+		return receive(handle, message, deadline, EAGAIN, pending);
 	}
 	if (likely(switchto_is_swap) && likely(!deadline)) {
-		error = futex_swap_shared(&door->entrance->pending, 0, NULL, &place->word, hint);
+		error = futex_swap_shared(&handle->entrance->pending, 0, NULL, &place->word, hint);
 		if (unlikely(!swap_woke(error)))
-			error = wake_and_sleep(&place->word, hint, &door->entrance->pending, 0,
+			error = wake_and_sleep(&place->word, hint, &handle->entrance->pending, 0,
 					       NULL);
 	} else {
-		error = wake_and_sleep(&place->word, hint, &door->entrance->pending, 0, deadline);
+		error = wake_and_sleep(&place->word, hint, &handle->entrance->pending, 0, deadline);
 	}
 	/* The answer may have been a filter's. */
-	if (unlikely(error) || unlikely(!pending_of(door)))
+	pending = pending_of(handle);
+	if (unlikely(error) || unlikely(!pending))
 		futex_wake_shared(&place->word);
-	return receive(door, message, deadline, error);
+	return receive(handle, message, deadline, error, pending);
 }
 
 int switchto_door_reply(struct switchto_door *door, const struct switchto_door_message *message)
 {
-	if (unlikely(!is_servers(door)) || unlikely(!door->place))
-		return misused(door);
+	struct handle *handle = handle_of(door);
+	if (unlikely(!is_servers(handle)) || unlikely(!handle->place))
+		return misused(handle);
 
-	futex_wake_shared(&put_answer(door, message)->word);
+	futex_wake_shared(&put_answer(handle, message)->word);
 	return 0;
 }
 
@@ -547,12 +571,10 @@ int switchto_door_create(int fd)
 			return -1;
 	}
 
-	if (fstat(fd, &stat))
+	if (fstat(fd, &stat) || (!stat.st_size && ftruncate(fd, (off_t)(page_size * (PLACES + 1)))))
 		error = errno;
 	else if (stat.st_size)
 		error = EEXIST;
-	else if (ftruncate(fd, (off_t)(page_size * (PLACES + 1))))
-		error = errno;
 	if (!error) {
 		page = mmap(NULL, page_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		if (page == MAP_FAILED) {
@@ -597,22 +619,22 @@ static int check_file(int fd, unsigned int flags, size_t size)
 
 static size_t handle_size(size_t page_size)
 {
-	return (sizeof(struct switchto_door) + page_size - 1) & ~(page_size - 1);
+	return (sizeof(struct handle) + page_size - 1) & ~(page_size - 1);
 }
 
 /* Once its words are not robust any more. */
-static void free_handle(struct switchto_door *door)
+static void free_handle(struct handle *door)
 {
 	munmap(door->memory, door->size);
 	munmap(door, handle_size(door->page_size));
 }
 
 /* A handle for nobody yet. NULL and errno. */
-static struct switchto_door *new_handle(int fd, unsigned int flags)
+static struct handle *new_handle(int fd, unsigned int flags)
 {
 	size_t page_size = (size_t)sysconf(_SC_PAGESIZE);
 	size_t size = page_size * (PLACES + 1);
-	struct switchto_door *door;
+	struct handle *door;
 	int error;
 
 	if (switchto_self() == -1)
@@ -636,6 +658,7 @@ static struct switchto_door *new_handle(int fd, unsigned int flags)
 		errno = error;
 		return NULL;
 	}
+	door->places = door->memory + 2 * page_size - sizeof(struct place);
 	door->entrance = (struct entrance *)(door->memory + page_size - sizeof(struct entrance));
 
 	if (madvise(door, handle_size(page_size), MADV_WIPEONFORK) ||
@@ -652,7 +675,7 @@ static struct switchto_door *new_handle(int fd, unsigned int flags)
 	return door;
 }
 
-static void no_robust_words(struct switchto_door *door)
+static void no_robust_words(struct handle *door)
 {
 	switchto_robust_end(&door->server);
 	for (uint32_t i = 0; i < PLACES; i++)
@@ -660,7 +683,7 @@ static void no_robust_words(struct switchto_door *door)
 }
 
 /* What the kernel does to the words of a server that dies. */
-static void end_calls(struct switchto_door *door)
+static void end_calls(struct handle *door)
 {
 	for (uint32_t i = 0; i < PLACES; i++) {
 		struct place *place = place_at(door, i);
@@ -673,7 +696,7 @@ static void end_calls(struct switchto_door *door)
 
 struct switchto_door *switchto_door_serve(int fd, unsigned int flags)
 {
-	struct switchto_door *door = new_handle(fd, flags);
+	struct handle *door = new_handle(fd, flags);
 	uint32_t server;
 	int error = 0;
 
@@ -703,14 +726,14 @@ struct switchto_door *switchto_door_serve(int fd, unsigned int flags)
 		return NULL;
 	}
 	door->not_server = ~switchto_this.tid;
-	return door;
+	return (struct switchto_door *)door;
 }
 
 /*
  * May a caller have this place? Nobody calls from it, and no server is at work for it. A call
  * that a dead caller has posted can be taken back.
  */
-static bool is_free(const struct switchto_door *door, const struct place *place, uint32_t owner)
+static bool is_free(const struct handle *door, const struct place *place, uint32_t owner)
 {
 	uint32_t stage, word;
 
@@ -725,7 +748,7 @@ static bool is_free(const struct switchto_door *door, const struct place *place,
 
 struct switchto_door *switchto_door_connect(int fd, unsigned int flags)
 {
-	struct switchto_door *door = new_handle(fd, flags);
+	struct handle *door = new_handle(fd, flags);
 	int error = EAGAIN;
 
 	if (!door)
@@ -744,8 +767,9 @@ struct switchto_door *switchto_door_connect(int fd, unsigned int flags)
 						   (uint32_t)switchto_this.tid)) {
 			door->place = place;
 			door->number = i;
+			door->bit = 1u << i;
 			door->not_caller = ~switchto_this.tid;
-			return door;
+			return (struct switchto_door *)door;
 		}
 		switchto_robust_end(&door->words[0]);
 		error = EAGAIN;
@@ -757,23 +781,24 @@ struct switchto_door *switchto_door_connect(int fd, unsigned int flags)
 
 int switchto_door_close(struct switchto_door *door)
 {
-	if (!door)
+	struct handle *handle = handle_of(door);
+	if (!handle)
 		return 0;
-	if (is_servers(door)) {
+	if (is_servers(handle)) {
 		uint32_t server = (uint32_t)switchto_this.tid;
 
 		/* As the kernel does when the thread dies, and in that order. */
-		atomic_compare_exchange_strong(&door->entrance->server, &server, DEAD);
+		atomic_compare_exchange_strong(&handle->entrance->server, &server, DEAD);
 		barrier_after_atomic();
 		delay_point(DOOR_CLOSE);
-		end_calls(door);
-	} else if (is_callers(door)) {
-		take_back(door->place);
-		atomic_store(&door->place->owner, 0);
+		end_calls(handle);
+	} else if (is_callers(handle)) {
+		take_back(handle->place);
+		atomic_store(&handle->place->owner, 0);
 	} else {
 		return fail(EPERM);
 	}
-	no_robust_words(door);
-	free_handle(door);
+	no_robust_words(handle);
+	free_handle(handle);
 	return 0;
 }
