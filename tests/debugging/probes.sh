@@ -49,6 +49,8 @@ check_probes() { # PROVIDER FILE
 }
 for file in "$work/with.o" "$3"; do
 	check_probes switchto "$file" <<-END
+		door_call 1
+		door_reply 1
 		resume 1
 		switch 1
 		wait 0
