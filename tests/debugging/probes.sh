@@ -47,16 +47,20 @@ check_probes() { # PROVIDER FILE
 	diff - "$work/found" || fail "wanted these probes of $1 in $2 (<), found those (>)"
 	! grep "Semaphore: 0x0*[1-9a-f]" "$work/notes" || fail "wanted no semaphore in $2, found the above"
 }
-for file in "$work/with.o" "$3"; do
-	check_probes switchto "$file" <<-END
-		door_call 1
-		door_reply 1
-		resume 1
-		switch 1
-		wait 0
-		wait_return 1
-	END
-done
+check_probes switchto "$work/with.o" <<-END
+	resume 1
+	switch 1
+	wait 0
+	wait_return 1
+END
+check_probes switchto "$3" <<-END
+	door_call 1
+	door_reply 1
+	resume 1
+	switch 1
+	wait 0
+	wait_return 1
+END
 [ -z "${4-}" ] || check_probes switchto_sched "$4" <<-END
 	block_begin 0
 	block_end 0
