@@ -499,17 +499,20 @@ static void read_datagrams(void *arg)
 static void no_wait(void *arg)
 {
 	struct msghdr message = { 0 };
+	struct mmsghdr messages = { 0 };
 	char byte = 'x';
 
 	(void)arg;
 	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, MSG_DONTWAIT, NULL), EAGAIN);
 	CHECK_ERR(&verdict, switchto_recvmsg(ends[0], &message, MSG_DONTWAIT, NULL), EAGAIN);
+	CHECK_ERR(&verdict, switchto_recvmmsg(ends[0], &messages, 1, MSG_DONTWAIT, NULL), EAGAIN);
 	CHECK_EQ(&verdict, switchto_send(ends[1], &byte, 1, MSG_DONTWAIT, NULL), 1);
 	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, NULL), 1);
 	while (switchto_send(ends[1], &byte, 1, MSG_DONTWAIT, NULL) == 1)
 		;
 	CHECK_EQ(&verdict, errno, EAGAIN);
 	CHECK_ERR(&verdict, switchto_sendmsg(ends[1], &message, MSG_DONTWAIT, NULL), EAGAIN);
+	CHECK_ERR(&verdict, switchto_sendmmsg(ends[1], &messages, 1, MSG_DONTWAIT, NULL), EAGAIN);
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
 	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
 }

@@ -238,6 +238,8 @@ int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 {
 	if (count > MESSAGES)
 		count = MESSAGES;
+	if (unlikely(flags & AT_ONCE))
+		return (int)ONCE(CALL(recvmmsg, fd, messages, count, flags | MSG_DONTWAIT, NULL));
 	UNTIL_DONE(fd, in, (unsigned long)result < count, deadline,
 		   CALL(recvmmsg, fd, messages, count, flags & ~MSG_WAITFORONE, NULL));
 }
@@ -258,7 +260,7 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 
 		if (likely(result >= 0))
 			return (int)result;
-		if (result != -EAGAIN && result != -EINTR)
+		if ((result != -EAGAIN && result != -EINTR) || flags & MSG_DONTWAIT)
 			return fail((int)-result);
 	}
 	return send_many_later(fd, messages, count, flags, deadline);
