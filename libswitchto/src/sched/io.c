@@ -160,14 +160,20 @@ ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct tim
 /* With these flags a call does not wait, and what it says is not said of the socket's data. */
 enum { AT_ONCE = MSG_DONTWAIT | MSG_ERRQUEUE | MSG_OOB };
 
-/* @call, once. */
-#define ONCE(call) (current_task() ? with_errno(call) : -1)
+/* A system call with its arguments, once. */
+static __attribute__((noinline)) ssize_t once(long number, int fd, const void *address, long third,
+					      int fourth)
+{
+	if (!current_task())
+		return -1;
+	return with_errno(call6(number, fd, (long)address, third, fourth, 0, 0));
+}
 
 static __attribute__((noinline)) ssize_t recv_specially(int fd, void *buffer, size_t size,
 							int flags, const struct timespec *deadline)
 {
 	if (flags & AT_ONCE)
-		return ONCE(CALL(recvfrom, fd, buffer, size, flags | MSG_DONTWAIT, NULL, NULL));
+		return once(SYS_recvfrom, fd, buffer, (long)size, flags | MSG_DONTWAIT);
 	/* A short one leaves all there. */
 	UNTIL_DONE(fd, in, false, deadline, CALL(recvfrom, fd, buffer, size, flags, NULL, NULL));
 }
@@ -217,7 +223,7 @@ ssize_t switchto_writev(int fd, const struct iovec *parts, int count,
 ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct timespec *deadline)
 {
 	if (unlikely(flags & AT_ONCE))
-		return ONCE(CALL(recvmsg, fd, message, flags | MSG_DONTWAIT));
+		return once(SYS_recvmsg, fd, message, flags | MSG_DONTWAIT, 0);
 	UNTIL_DONE(fd, in, false, deadline, CALL(recvmsg, fd, message, flags));
 }
 
@@ -225,8 +231,13 @@ ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
 			 const struct timespec *deadline)
 {
 	if (unlikely(flags & MSG_DONTWAIT))
-		return ONCE(CALL(sendmsg, fd, message, flags));
+		return once(SYS_sendmsg, fd, message, flags, 0);
 	UNTIL_DONE(fd, out, false, deadline, CALL(sendmsg, fd, message, flags));
+}
+
+static inline unsigned int at_most(unsigned int a, unsigned int b)
+{
+	return a < b ? a : b;
 }
 
 /*
@@ -236,10 +247,9 @@ ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
 int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
 {
-	if (count > MESSAGES)
-		count = MESSAGES;
+	count = at_most(count, MESSAGES);
 	if (unlikely(flags & AT_ONCE))
-		return (int)ONCE(CALL(recvmmsg, fd, messages, count, flags | MSG_DONTWAIT, NULL));
+		return (int)once(SYS_recvmmsg, fd, messages, count, flags | MSG_DONTWAIT);
 	UNTIL_DONE(fd, in, (unsigned long)result < count, deadline,
 		   CALL(recvmmsg, fd, messages, count, flags & ~MSG_WAITFORONE, NULL));
 }
