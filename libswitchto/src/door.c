@@ -60,6 +60,8 @@
 #define PLACES SWITCHTO_DOOR_CALLERS
 #define MAGIC UINT64_C(0x7377746f646f6f01) /* the last byte is the version of the layout */
 
+#define SEALS (F_SEAL_SHRINK | F_SEAL_SEAL)
+
 #define WAITS FUTEX_WAITERS
 #define DEAD FUTEX_OWNER_DIED
 #define STATE (FUTEX_WAITERS | FUTEX_OWNER_DIED)
@@ -220,10 +222,13 @@ static int answer(struct place *place, struct switchto_door_message *message)
 	return 0;
 }
 
-/* May a sleep that ended with @error be repeated? Else the kernel is a bad one, or a filter. */
+/*
+ * May a sleep that ended with @error be repeated? Else the kernel is a bad one, or a filter. EFAULT:
+ * the other side has just punched the page out of the file; the next look at the word brings it back.
+ */
 static inline bool may_repeat(int error)
 {
-	return !error || error == EAGAIN || error == EINTR || error == ETIMEDOUT;
+	return !error || error == EAGAIN || error == EINTR || error == ETIMEDOUT || error == EFAULT;
 }
 
 /* Is it too late, after a sleep that ended with @error? ETIMEDOUT without a deadline is a filter's. */
@@ -271,9 +276,11 @@ static __attribute__((cold, noinline)) int call_again(struct handle *door,
 			return fail(EOWNERDEAD);
 
 		if (is_late(deadline, error)) {
-			if (take_back(place) || atomic_load(&place->word) == word)
+			if (take_back(place))
 				return fail(ETIMEDOUT);
-			continue;
+			now = atomic_load(&place->word);
+			return now == word ? fail(ETIMEDOUT) :
+					     call_ended(place, message, word, now);
 		}
 		if (!may_repeat(error)) {
 			take_back(place);
@@ -305,7 +312,7 @@ static __attribute__((cold, noinline)) int settle(struct handle *door,
 		error = futex_wait_shared(&place->word, word, deadline);
 		if (error == ETIMEDOUT || has_passed(deadline))
 			return ETIMEDOUT;
-		if (error && error != EAGAIN && error != EINTR)
+		if (!may_repeat(error))
 			return error;
 	}
 	atomic_store(&place->stage, IDLE);
@@ -582,7 +589,7 @@ int switchto_door_create(int fd)
 		} else {
 			entrance = (struct entrance *)(page + page_size - sizeof(*entrance));
 			entrance->page_size = (uint32_t)page_size;
-			/* Last: who finds it finds the rest. */
+			/* Last: a thread that finds it finds the rest. */
 			__atomic_store_n(&entrance->magic, MAGIC, __ATOMIC_RELEASE);
 			munmap(page, page_size);
 		}
@@ -592,14 +599,18 @@ int switchto_door_create(int fd)
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		error = errno;
 	if (error) {
+		/* close() is a cancellation point. */
 		if (made >= 0)
-			close(made);
+			syscall(SYS_close, made);
 		return fail(error);
 	}
 	return fd;
 }
 
-/* 0 or an error number. The seal before the size, which then stays. */
+/*
+ * 0 or an error number. The seal before the size, which then stays. And no more seals: one against
+ * writing would come between two mappings of a handle.
+ */
 static int check_file(int fd, unsigned int flags, size_t size)
 {
 	struct stat stat;
@@ -610,7 +621,7 @@ static int check_file(int fd, unsigned int flags, size_t size)
 	seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 && errno == EBADF)
 		return EBADF;
-	if (!(flags & SWITCHTO_DOOR_UNSEALED) && (seals < 0 || !(seals & F_SEAL_SHRINK)))
+	if (!(flags & SWITCHTO_DOOR_UNSEALED) && (seals < 0 || (seals & SEALS) != SEALS))
 		return EPERM;
 	if (fstat(fd, &stat))
 		return errno;
@@ -647,13 +658,15 @@ static struct handle *new_handle(int fd, unsigned int flags)
 
 	door = mmap(NULL, handle_size(page_size), PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (door == MAP_FAILED)
+	if (door == MAP_FAILED) {
+		errno = map_error();
 		return NULL;
+	}
 	door->page_size = page_size;
 	door->size = size;
 	door->memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (door->memory == MAP_FAILED) {
-		error = errno;
+		error = map_error();
 		munmap(door, handle_size(page_size));
 		errno = error;
 		return NULL;
@@ -663,7 +676,7 @@ static struct handle *new_handle(int fd, unsigned int flags)
 
 	if (madvise(door, handle_size(page_size), MADV_WIPEONFORK) ||
 	    madvise(door->memory, size, MADV_DONTFORK))
-		error = errno == EINVAL ? ENOSYS : errno;
+		error = errno == EINVAL ? ENOSYS : map_error();
 	else if (__atomic_load_n(&door->entrance->magic, __ATOMIC_ACQUIRE) != MAGIC ||
 		 door->entrance->page_size != page_size)
 		error = EINVAL;
@@ -673,6 +686,12 @@ static struct handle *new_handle(int fd, unsigned int flags)
 		return NULL;
 	}
 	return door;
+}
+
+/* Nobody serves, or EBUSY. */
+static int check_server(uint32_t server)
+{
+	return server && !(server & DEAD) ? EBUSY : 0;
 }
 
 static void no_robust_words(struct handle *door)
@@ -698,11 +717,16 @@ struct switchto_door *switchto_door_serve(int fd, unsigned int flags)
 {
 	struct handle *door = new_handle(fd, flags);
 	uint32_t server;
-	int error = 0;
+	int error;
 
 	if (!door)
 		return NULL;
 	door->waiting = (uint32_t)switchto_this.tid | WAITS;
+	/*
+	 * Before any word is robust, too. Killed with robust words, this thread would end the
+	 * service of a server that has the same TID in another PID namespace.
+	 */
+	error = check_server(atomic_load(&door->entrance->server));
 	for (uint32_t i = 0; i < PLACES && !error; i++)
 		error = switchto_robust_begin(&door->words[i], fd, (off_t)i + 1, WORD_BEFORE);
 	/* Last, so the kernel comes to it first. */
@@ -710,14 +734,13 @@ struct switchto_door *switchto_door_serve(int fd, unsigned int flags)
 		error = switchto_robust_begin(&door->server, fd, 0, SERVER_BEFORE);
 	if (!error) {
 		server = atomic_load(&door->entrance->server);
-		if (server && !(server & DEAD)) {
+		error = check_server(server);
+	}
+	if (!error) {
+		delay_point(DOOR_SERVE);
+		if (!atomic_compare_exchange_strong(&door->entrance->server, &server,
+						    (uint32_t)switchto_this.tid))
 			error = EBUSY;
-		} else {
-			delay_point(DOOR_SERVE);
-			if (!atomic_compare_exchange_strong(&door->entrance->server, &server,
-							    (uint32_t)switchto_this.tid))
-				error = EBUSY;
-		}
 	}
 	if (error) {
 		no_robust_words(door);

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "robust.h"
 
-#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -61,7 +60,8 @@ static bool is_first(const char *word, const char *end)
 	const char *entry;
 	size_t size;
 
-	if (syscall(SYS_get_robust_list, 0, &head, &size) || size != sizeof(*head))
+	/* NULL: the thread was not made by the C library, or by a bare clone(2). */
+	if (syscall(SYS_get_robust_list, 0, &head, &size) || !head || size != sizeof(*head))
 		return false;
 	entry = (const char *)head->list.next;
 	return entry >= end && entry < word + sizeof(pthread_mutex_t) &&
@@ -77,7 +77,7 @@ int switchto_robust_begin(struct robust *robust, int fd, off_t page, size_t befo
 
 	pages = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (pages == MAP_FAILED)
-		return errno;
+		return map_error();
 	mutex = (void *)(pages + size - before);
 	error = lock_robust(mutex);
 	if (error) {
@@ -94,7 +94,7 @@ int switchto_robust_begin(struct robust *robust, int fd, off_t page, size_t befo
 		 mmap(pages, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
 		      page * (off_t)size) == MAP_FAILED ||
 		 madvise(pages, size, MADV_DONTFORK))
-		error = errno;
+		error = map_error();
 	robust->pages = pages;
 	if (error)
 		switchto_robust_end(robust);

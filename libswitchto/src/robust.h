@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Words in shared memory that the kernel changes when the calling thread ends, is killed or
- * calls execve(): if such a word has the thread's TID in FUTEX_TID_MASK, the kernel replaces the TID
+ * calls execve() as the first thread of its process: if such a word has the thread's TID in FUTEX_TID_MASK, the kernel replaces the TID
  * by FUTEX_OWNER_DIED, and wakes one waiter if FUTEX_WAITERS is set (a robust futex,
  * Documentation/locking/robust-futex-ABI.rst).
  *
@@ -15,6 +15,7 @@
 #ifndef SWITCHTO_ROBUST_H
 #define SWITCHTO_ROBUST_H
 
+#include <errno.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -25,6 +26,12 @@ struct robust {
 	size_t before;
 	char saved[ROBUST_LONGEST]; /* the part of the mutex that was replaced */
 };
+
+/* After mmap(2). EAGAIN is about mlockall(2) there: to try again would not help. */
+static inline int map_error(void)
+{
+	return errno == EAGAIN ? ENOMEM : errno;
+}
 
 /*
  * Makes robust the word that is @before bytes, a multiple of 8 and at most ROBUST_LONGEST, before

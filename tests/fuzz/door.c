@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * A hostile other side of a door: before each step that the library takes, its part of the shared
- * memory is overwritten, by the thread itself at the library's delay points. So the n-th round
+ * memory is overwritten or punched out, by the thread itself at the library's delay points. So the n-th round
  * follows from the seed and n alone, and can be made again:
  *
  *	fuzz_door [--rounds=N] [--seed=N] [--first=N]
@@ -64,8 +64,11 @@ static void scribble(void)
 	size_t pages = hostile.words / page,
 	       at = roll(&dice, 4) ? roll(&dice, 3) : roll(&dice, (uint32_t)pages);
 
-	__atomic_store_n(&hostile.memory[page * (at + 1) - 1 - roll(&dice, 32)], value(),
-			 __ATOMIC_SEQ_CST);
+	if (roll(&dice, 16) == 0) /* punched out of the file */
+		madvise(&hostile.memory[page * at], page * sizeof(uint32_t), MADV_REMOVE);
+	else
+		__atomic_store_n(&hostile.memory[page * (at + 1) - 1 - roll(&dice, 32)], value(),
+				 __ATOMIC_SEQ_CST);
 	hostile.written++;
 }
 

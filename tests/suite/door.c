@@ -10,6 +10,7 @@
 #include <switchto/switchto.h>
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -383,6 +384,8 @@ static void misuse(void **state)
 {
 	const struct timespec bad[] = { { -1, 0 }, { 0, -1 }, { 0, 1000000000 } };
 	int fd = new_door(), null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int open_to_seals = memfd_create("open to seals", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	off_t size = lseek(fd, 0, SEEK_END);
 	struct switchto_door_message m;
 	struct switchto_door *server, *door;
 	struct verdict v = { 0 };
@@ -394,6 +397,12 @@ static void misuse(void **state)
 	CHECK(&v, !switchto_door_connect(null, SWITCHTO_DOOR_UNSEALED) && errno == EINVAL);
 	CHECK(&v, fcntl(fd, F_GETFD) & FD_CLOEXEC);
 	CHECK_EQ(&v, ftruncate(fd, 0), -1);
+	/* One more seal would come later: against writing. */
+	CHECK_EQ(&v, ftruncate(open_to_seals, size), 0);
+	CHECK_EQ(&v, fcntl(open_to_seals, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	CHECK(&v, !switchto_door_serve(open_to_seals, 0) && errno == EPERM);
+	CHECK(&v, !switchto_door_connect(open_to_seals, 0) && errno == EPERM);
+	close(open_to_seals);
 
 	door = connected(fd);
 	fill(&m, ECHO, 1);
@@ -417,6 +426,32 @@ static void misuse(void **state)
 	CHECK_EQ(&v, switchto_door_close(door), 0);
 	close(fd);
 	close(null);
+	verdict_assert(&v);
+}
+
+/* In a process of a bare clone(2), as launchers of sandboxes make it, the kernel has no robust list. */
+static int no_robust_list(void *arg)
+{
+	const int *fd = arg;
+	struct robust_list_head *head;
+	size_t size;
+
+	if (syscall(SYS_set_robust_list, NULL, sizeof(*head)) ||
+	    syscall(SYS_get_robust_list, 0, &head, &size) || head)
+		return 1;
+	if (switchto_door_serve(*fd, 0) || errno != ENOTSUP)
+		return 1;
+	return switchto_door_connect(*fd, 0) || errno != ENOTSUP;
+}
+
+static void thread_without_robust_list(void **state)
+{
+	int fd = new_door();
+	struct verdict v = { 0 };
+
+	(void)state;
+	CHECK_EQ(&v, run_child(no_robust_list, &fd), 0);
+	close(fd);
 	verdict_assert(&v);
 }
 
@@ -965,6 +1000,7 @@ int main(int argc, char **argv)
 		CASE("FileAndSharedMemory", file_and_shared_memory),
 		CASE("Misuse", misuse),
 		CASE("HandlesBelongToAThread", handles_belong_to_a_thread),
+		CASE("ThreadWithoutRobustList", thread_without_robust_list),
 		CASE("PlacesRunOut", places_run_out),
 		CASE("CallIsWithdrawn", call_is_withdrawn),
 		CASE("LateAnswerIsDropped", late_answer_is_dropped),

@@ -23,9 +23,12 @@
  * -------------
  * A handle belongs to the thread that made it: only this thread may use and close it. With it,
  * a call fails with EPERM in another thread and in the child of a fork(). A thread may have
- * several handles. Close a handle before its thread ends; else its memory is lost, but the others
- * at the door find out as described below. The functions do not use switchto_wait() or pending
- * resumes, and switchto_resume() does not end them.
+ * several handles. Close a handle before its thread ends. Else its memory is lost, nobody may use
+ * it any more, and the others at the door find out as described below. The functions do not use
+ * switchto_wait() or pending resumes, and switchto_resume() does not end them.
+ *
+ * Threads are told apart by their TIDs. So all servers of a door must be in one PID namespace, and
+ * all its callers in one, which may be another. /proc need not be mounted.
  *
  * Order
  * -----
@@ -35,28 +38,33 @@
  * When the other side dies
  * ------------------------
  * The kernel notices it when a thread ends, is killed or calls execve() (by a robust list, see
- * set_robust_list(2)). No time passes, and no descriptor and no thread is needed for it.
+ * set_robust_list(2)). No descriptor and no thread is needed for it. A process that crashes dies
+ * when its core is written.
  *  - The server dies, or closes the door: every call that waits fails with EOWNERDEAD, and so
- *    does every later one, until a thread serves at the door again. A call that failed was not
- *    served, was served in part, or was served without an answer.
- *  - A caller dies: its call is served or not, and its answer is dropped. Its place can be taken
- *    by switchto_door_connect() when its call is no longer served.
- * A stopped thread is not dead. For it, and for a server that does not answer, use deadlines.
+ *    does every later one, until a thread serves at the door again. After EOWNERDEAD you cannot
+ *    know how much of its work the server did: none, a part, or all.
+ *  - A caller dies: its call is served or not, and its answer is dropped. Its place becomes free
+ *    when the server has answered. switchto_door_wait() goes on waiting, for the other callers. If
+ *    there are none, use a deadline, and look whether the process lives (SIGCHLD, pidfd_open(2)).
+ * Not noticed: execve() by a thread that is not the first of its process. Until that process has
+ * closed the file, calls end at their deadlines only, and the door stays taken (EBUSY): close the
+ * handles first, or use posix_spawn(3). A stopped thread is not dead. For it, and for a server that
+ * does not answer, use deadlines.
  *
  * Trust
  * -----
  * A server is safe from its callers, and a caller from its server: whatever the other side
  * writes, a call returns an answer or an error, at its deadline at the latest. What a message
- * says is the program's to check. The callers of one door are not safe from each other. Give each
- * caller that others must not trust a door, and a thread that serves at it. A file that can be
+ * says is the program's to check. The callers of one door are not safe from each other: if they do
+ * not trust each other, make one door for each, and one thread that serves at it. A file that can be
  * truncated is a risk: see SWITCHTO_DOOR_UNSEALED. SECURITY.md of the sources says more.
  *
  * Signals and cancellation
  * ------------------------
  * As in <switchto/switchto.h>: a handler does not end a wait, there is no EINTR, and the calls
  * are not cancellation points. A handler may not call these functions. It may siglongjmp() out of
- * switchto_door_call(); the call is then like one after ETIMEDOUT. It must not leave the other
- * functions so.
+ * switchto_door_call(). The next call then behaves as after ETIMEDOUT. Do not jump out of any
+ * other function of doors. If a handler calls fork(), it must not return in the child.
  *
  * Memory ordering: what a caller wrote before its call is seen by the server that takes the call,
  * and what the server wrote before its answer is seen by the caller that gets the answer. This
@@ -77,8 +85,9 @@
 
 /*
  * For switchto_door_serve() and switchto_door_connect(): accept a file that is not sealed
- * against truncation (shm_open(3), a file on a disk, a memfd without F_SEAL_SHRINK). Whoever can
- * truncate the file can end this process with SIGBUS, and keep the kernel from noticing deaths.
+ * against truncation (shm_open(3), a file on a disk, a memfd without F_SEAL_SHRINK and F_SEAL_SEAL).
+ * A process that can truncate the file can end this one with SIGBUS, and keep the kernel from
+ * noticing deaths. A file of a network or of FUSE can keep a call waiting beyond its deadline.
  */
 #define SWITCHTO_DOOR_UNSEALED 1u
 
@@ -102,7 +111,7 @@ extern "C" {
  *	memfd, sealed against truncation and closed by execve()
  *
  * Pass the descriptor to the other processes: by inheritance, by SCM_RIGHTS (unix(7)), or as
- * a file with a name. The caller owns it. No handle needs it after it was made.
+ * a file with a name. The program owns the descriptor, and may close it when its handles are made.
  *
  * Return: @fd, or the new descriptor, or -1 and errno.
  *
@@ -124,9 +133,10 @@ int switchto_door_create(int fd);
  * switchto_door_close() frees it.
  *
  * errno: EBUSY, another thread serves; EINVAL, @fd is no door of this version and page size, or
- * @flags is wrong; EPERM, the file is not sealed against truncation; ENOTSUP, this C library has
- * no robust list of the wanted form; ENOMEM; the initialization errors of switchto.h; those of
- * fstat(2) and mmap(2).
+ * @flags is wrong; EPERM, the file is not sealed against truncation and more seals, or it is sealed
+ * against writing; ENOTSUP, this thread has no robust list of the wanted form (another C library, a
+ * bare clone(2)); ENOMEM, also for the limit of locked memory; the initialization errors of
+ * switchto.h; those of fstat(2) and mmap(2).
  *
  * Thread-safe. Not async-signal-safe, not async-cancel-safe. Registers the thread.
  */
@@ -140,8 +150,8 @@ struct switchto_door *switchto_door_serve(int fd, unsigned int flags);
  *
  * Return: a handle for switchto_door_call(), or NULL and errno.
  *
- * errno: EAGAIN, all SWITCHTO_DOOR_CALLERS places are taken; the others as for
- * switchto_door_serve(), without EBUSY.
+ * errno: EAGAIN, all SWITCHTO_DOOR_CALLERS places are taken, or it is an initialization error; the
+ * others as for switchto_door_serve(), without EBUSY.
  *
  * Safety: as switchto_door_serve().
  */
@@ -179,7 +189,7 @@ int switchto_door_call(struct switchto_door *door, struct switchto_door_message 
  * Return: the number of the caller's place, 0 ... SWITCHTO_DOOR_CALLERS - 1, or -1 and errno.
  * A caller keeps its place until it closes its handle or dies.
  *
- * errno: ETIMEDOUT; EBUSY, the last call is not answered yet; EINVAL, EPERM as
+ * errno: ETIMEDOUT; EBUSY, this server has taken a call and not answered it; EINVAL, EPERM as
  * switchto_door_call().
  *
  * Safety: as switchto_door_call(). Acquires from the caller.
@@ -195,8 +205,8 @@ int switchto_door_wait(struct switchto_door *door, struct switchto_door_message 
  *
  * Return: as switchto_door_wait(). After ETIMEDOUT the answer has been given.
  *
- * errno: as switchto_door_wait(), but EINVAL also if there is no call to answer. After EINVAL and
- * EPERM nothing has happened.
+ * errno: ETIMEDOUT; EINVAL, EPERM as switchto_door_call(), and EINVAL if there is no call to answer.
+ * After EINVAL and EPERM nothing has happened.
  *
  * Safety: as switchto_door_call(). Releases to the caller, acquires from the next.
  *
