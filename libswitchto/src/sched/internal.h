@@ -215,14 +215,18 @@ struct switchto_sched {
 extern _Thread_local struct thread *switchto_current __attribute__((tls_model("initial-exec")));
 
 /*
- * A place between two atomic steps, where another thread may come in between. The tests build the
- * layer with a hook that stays there for a while: tests/sched/torture.c.
+ * window(): a place between two atomic steps, where another thread may come in between. The tests
+ * build the layer with a hook that stays there for a while: tests/sched/torture.c. fault(): the
+ * error that system call @number is to fail with instead of being made, or 0: tests/sched/faults.h.
  */
 #ifdef SWITCHTO_SCHED_WINDOWS
 void switchto_sched_window(void);
+long switchto_sched_fault(long number);
 #define window() switchto_sched_window()
+#define fault(number) switchto_sched_fault(number)
 #else
 #define window() ((void)0)
+#define fault(number) 0L
 #endif
 
 static inline int fail(int error)
@@ -239,11 +243,16 @@ static inline int fail(int error)
  */
 static inline long call6(long number, long a, long b, long c, long d, long e, long f)
 {
+	const long refused = fault(number);
+
 #if defined(__x86_64__) && defined(__LP64__)
 	register long arg4 __asm__("r10") = d;
 	register long arg5 __asm__("r8") = e;
 	register long arg6 __asm__("r9") = f;
 	long result;
+
+	if (unlikely(refused))
+		return refused;
 
 	__asm__ volatile("syscall"
 			 : "=a"(result)
@@ -251,8 +260,11 @@ static inline long call6(long number, long a, long b, long c, long d, long e, lo
 			 : "rcx", "r11", "memory");
 	return result;
 #else
-	long result = syscall(number, a, b, c, d, e, f);
+	long result;
 
+	if (unlikely(refused))
+		return refused;
+	result = syscall(number, a, b, c, d, e, f);
 	return result == -1 ? -errno : result;
 #endif
 }
