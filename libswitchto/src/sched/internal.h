@@ -164,7 +164,8 @@ struct slot {
 	void (*enqueue)(void *queue, struct switchto_entry *entry, enum switchto_reason why);
 	struct switchto_entry *(*pick)(void *queue);
 	bool over; /* its dispatcher found no tasks, and ended. With the scheduler's lock */
-	_Atomic unsigned int picks; /* until it polls; the monitor looks whether it changes */
+	/* How many picks until it polls, and how often it did. The monitor looks whether they change. */
+	_Atomic unsigned int picks, polls;
 	struct timers timers;
 	int epoll, event;      /* what it polls, and the eventfd that wakes it */
 	struct io_uring *ring; /* NULL: the engine is epoll */
@@ -182,7 +183,7 @@ struct slot {
 
 	/* The monitor's: the owner when it last looked; who has not given way, and since when. */
 	uint32_t seen, kept_by;
-	unsigned int kept_picks;
+	unsigned int kept_picks, kept_polls;
 	nsec_t kept_since;
 };
 
@@ -586,8 +587,6 @@ static inline struct mark *mark_of(struct switchto_sched *sched, unsigned int fd
 	return likely(leaf) ? &leaf[fd % MARKS] : NULL;
 }
 
-/* Looks for events, and waits for one at most until @deadline: inside. */
-void switchto_poll_events(struct slot *slot, nsec_t deadline);
 int switchto_poll_begin(struct slot *slot);
 void switchto_poll_end(struct slot *slot);
 /* Polls @fd from now on, if that can be, also for @output: its mark, or NULL and errno. */
