@@ -13,7 +13,8 @@ from results import FREE, ONE_CPU, ONE_THREAD, TITLES
 
 TABLES = ("summary", "rows", "published", "shares", "parked", "ring", "groups", "memory", "context",
           "adopters", "adopters_all", "adopters_checks", "servers", "servers_plain",
-          "servers_block", "servers_one_cpu", "servers_delay", "servers_state", "packets", "packets_veth",
+          "servers_block", "servers_one_cpu", "servers_cold", "servers_delay", "servers_memory",
+          "servers_state", "packets", "packets_veth",
           "packets_rate", "packets_state", "calls",
           "calls_state")
 MEMORY = {
@@ -183,7 +184,13 @@ class Tables:
         return servers.table.time_table(self.echo, "one CPU")
 
     def servers_delay(self):
-        return servers.table.time_table(self.echo, "delay")
+        return servers.table.delay_table(self.echo)
+
+    def servers_cold(self):
+        return servers.table.time_table(self.echo, "cold")
+
+    def servers_memory(self):
+        return servers.table.memory_table(self.echo)
 
     def packets(self):
         return packets.insn_table(self.echo)

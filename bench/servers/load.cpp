@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
+#include <fstream>
 #include <getopt.h>
 #include <sched.h>
 #include <string>
@@ -27,6 +28,7 @@ const char usage[] =
 	"usage: load [options] CONNECTIONS REQUESTS SERVER [ARGUMENT...]\n"
 	"  --rate N    open loop: N requests each second, whether or not others are answered\n"
 	"  --block US  every 16th request blocks the server for so many microseconds\n"
+	"  --cold      every 16th request reads a page of $COLD_FILE that is not in memory\n"
 	"  --apart     the server on the first CPU, the clients on the second\n";
 
 struct options {
@@ -53,6 +55,7 @@ options parse(int argc, char **argv)
 {
 	const option names[] = { { "rate", required_argument, nullptr, 'r' },
 				 { "block", required_argument, nullptr, 'b' },
+				 { "cold", no_argument, nullptr, 'c' },
 				 { "apart", no_argument, nullptr, 'a' },
 				 { nullptr, 0, nullptr, 0 } };
 	options found = {};
@@ -63,6 +66,8 @@ options parse(int argc, char **argv)
 			found.load.interval = 1000000000LL / static_cast<long long>(found.rate);
 		} else if (option == 'b') {
 			found.load.block_us = static_cast<std::uint32_t>(number(optarg, "--block"));
+		} else if (option == 'c') {
+			found.load.block_us = read_cold;
 		} else if (option == 'a') {
 			found.apart = true;
 		} else {
@@ -191,6 +196,37 @@ server start(const options &options, sockaddr_in *address)
 	return { pid, line_of(output[0]) };
 }
 
+// --- memory ---
+
+// A line of @file that begins with @name, in bytes. The kernel says it in KiB.
+long long kib_of(const std::string &file, const std::string &name)
+{
+	std::ifstream in(file);
+	std::string word;
+	long long value;
+
+	while (in >> word)
+		if (word == name && in >> value)
+			return value * 1024;
+	std::fprintf(stderr, "load: %s: wanted a line '%s', found none\n", file.c_str(),
+		     name.c_str());
+	std::exit(1);
+}
+
+struct memory {
+	long long user;	  // of the server
+	long long kernel; // of all; the clients' part is the same beside each server
+};
+
+memory used_by(pid_t pid)
+{
+	memory found = { kib_of("/proc/" + std::to_string(pid) + "/status", "VmRSS:"), 0 };
+
+	for (const char *const name : { "Slab:", "KernelStack:", "PageTables:" })
+		found.kernel += kib_of("/proc/meminfo", name);
+	return found;
+}
+
 // --- what came of it ---
 
 void print_latencies(const char *name, const Histogram &found)
@@ -209,9 +245,11 @@ void measure(const options &options, const sockaddr_in &address, const server &s
 	if (clock_getcpuclockid(server.pid, &clock))
 		die("clock_getcpuclockid");
 
+	const memory before = used_by(server.pid);
 	clients all(address, options.connections);
 	// The first requests meet threads, descriptors and buffers that are new.
 	all.run({ 10UL * options.connections, 0, 0 });
+	const memory idle = used_by(server.pid);
 	const long long begin = read_clock(CLOCK_MONOTONIC), cpu = read_clock(clock);
 	const latencies found = all.run(options.load);
 	const long long used = read_clock(clock) - cpu,
@@ -223,6 +261,9 @@ void measure(const options &options, const sockaddr_in &address, const server &s
 		    server.name.c_str(), options.connections, options.rate, options.load.block_us,
 		    options.apart ? "true" : "false", static_cast<double>(used) / requests,
 		    1e9 * requests / static_cast<double>(passed));
+	std::printf(", \"idle_user\": %.0f, \"idle_kernel\": %.0f",
+		    static_cast<double>(idle.user - before.user) / options.connections,
+		    static_cast<double>(idle.kernel - before.kernel) / options.connections);
 	print_latencies("latency", found.all);
 	if (options.load.block_us)
 		print_latencies("prompt", found.prompt);

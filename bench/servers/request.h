@@ -6,10 +6,14 @@
 #include <cstdint>
 
 struct request {
-	std::uint32_t block_us; // so long the server blocks before it answers
+	std::uint32_t block_us; // so long the server blocks before it answers; or:
 	std::uint32_t number;
 	char rest[56];
 };
+
+// The server reads a page of the file that the environment calls COLD_FILE, not in the page cache.
+constexpr std::uint32_t read_cold = UINT32_MAX;
+constexpr std::uint32_t cold_page = 4096, cold_pages = 4096;
 
 static_assert(sizeof(request) == 64, "an echo of 64 bytes");
 

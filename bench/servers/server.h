@@ -7,6 +7,7 @@
 #include "../die.h"
 #include "request.h"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include <ctime>
 #include <fcntl.h>
 #include <string>
+#include <unistd.h>
 
 constexpr int listener = 3;
 constexpr std::size_t buffer_size = 512, stack_size = 64 << 10;
@@ -48,13 +50,42 @@ inline void block(std::uint32_t us)
 			die("nanosleep");
 }
 
+inline int open_cold()
+{
+	const char *const name = std::getenv("COLD_FILE");
+	const int fd = name ? open(name, O_RDONLY | O_CLOEXEC) : -1;
+
+	if (fd < 0)
+		die("COLD_FILE");
+	return fd;
+}
+
+// The next page of @fd to read, after it has left the page cache.
+inline off_t next_cold(int fd)
+{
+	static std::atomic<std::uint32_t> page;
+	const off_t at = static_cast<off_t>(page++ % cold_pages) * cold_page;
+
+	if (posix_fadvise(fd, at, cold_page, POSIX_FADV_DONTNEED))
+		die("posix_fadvise");
+	return at;
+}
+
 // As most servers do: whoever waits for the answer, waits.
 inline void block_if_asked(const char *buffer)
 {
 	const std::uint32_t us = block_of(buffer);
 
-	if (us)
+	if (us == read_cold) {
+		static const int fd = open_cold();
+		char page[cold_page];
+
+		if (pread(fd, page, sizeof(page), next_cold(fd)) !=
+		    static_cast<ssize_t>(sizeof(page)))
+			die("pread");
+	} else if (us) {
 		block(us);
+	}
 }
 
 inline void set_nonblocking(int fd)

@@ -2,7 +2,10 @@
 //
 // A task of the scheduling layer for each connection, on one slot.
 //
-// usage: tasks [announced]	(a request that blocks does so in a blocking region)
+// usage: tasks [announced | parked]
+//
+// announced: a request that blocks does so in a blocking region. parked: beside 100,000 tasks that
+// are parked.
 //
 // The name has the backend and the engine that are in use: SWITCHTO_BACKEND and SWITCHTO_ENGINE
 // choose them.
@@ -14,7 +17,8 @@
 namespace {
 
 switchto_sched *sched;
-bool announced;
+bool announced, parked;
+constexpr int crowd = 100000;
 
 void *as_argument(int fd)
 {
@@ -35,22 +39,45 @@ void block_announced(std::uint32_t us)
 		die("switchto_block_end");
 }
 
+// By the layer: it knows that a file blocks. A descriptor has one position, so each task has its own.
+void read_page(int *fd)
+{
+	char page[cold_page];
+
+	if (*fd < 0)
+		*fd = open_cold();
+	if (lseek(*fd, next_cold(*fd), SEEK_SET) < 0 ||
+	    switchto_read(*fd, page, sizeof(page), nullptr) != static_cast<ssize_t>(sizeof(page)))
+		die("switchto_read");
+}
+
 void serve(void *arg)
 {
 	const int fd = as_fd(arg);
+	int cold = -1;
 	char buffer[buffer_size];
 	ssize_t n;
 
 	while ((n = switchto_recv(fd, buffer, sizeof(buffer), 0, nullptr)) > 0) {
 		const std::uint32_t us = block_of(buffer);
 
-		if (us)
+		if (us == read_cold)
+			read_page(&cold);
+		else if (us)
 			announced ? block_announced(us) : block(us);
 		if (switchto_send(fd, buffer, static_cast<std::size_t>(n), MSG_NOSIGNAL, nullptr) !=
 		    n)
 			break;
 	}
 	switchto_close(fd);
+	if (cold >= 0)
+		switchto_close(cold);
+}
+
+void park(void *)
+{
+	switchto_park(nullptr);
+	die("switchto_park");
 }
 
 void accept_all(void *)
@@ -58,7 +85,7 @@ void accept_all(void *)
 	int fd;
 
 	be_ready("tasks " + std::string(switchto_backend()) + " " + switchto_sched_engine(sched) +
-		 (announced ? " announced" : ""));
+		 (announced ? " announced" : "") + (parked ? " parked" : ""));
 	while ((fd = switchto_accept(listener, nullptr, nullptr, 0, nullptr)) >= 0)
 		if (switchto_spawn(nullptr, serve, as_argument(fd), nullptr, nullptr))
 			die("switchto_spawn");
@@ -73,6 +100,7 @@ int main(int argc, char **argv)
 	switchto_sched_options options = {};
 
 	announced = argc == 2 && std::strcmp(argv[1], "announced") == 0;
+	parked = argc == 2 && std::strcmp(argv[1], "parked") == 0;
 	options.size = sizeof(options);
 	options.slots = 1;
 	options.stack_size = stack_size;
@@ -82,6 +110,10 @@ int main(int argc, char **argv)
 				  ", as switchto_sched_create() says " + std::strerror(errno));
 		die("switchto_sched_create");
 	}
+	// They run first.
+	for (int i = 0; parked && i < crowd; i++)
+		if (switchto_spawn(sched, park, nullptr, nullptr, nullptr))
+			die("switchto_spawn");
 	if (switchto_spawn(sched, accept_all, nullptr, nullptr, nullptr) ||
 	    switchto_sched_run(sched))
 		die("switchto-sched");

@@ -240,7 +240,7 @@ byte ended; /* slots that are over */
 #define MAY_ENTER FINDS(USER)
 #endif
 
-/* switchto_poll_events() */
+/* poll_until() and poll_events() */
 #ifdef MUTATION_SCHED_POLL_FOR_NONE
 #define MUST_NOT_SLEEP (inbox[slot] != 0)
 #else

@@ -493,6 +493,7 @@ static void bad_options(void **state)
 }
 
 static atomic_uint reports;
+static struct switchto_task *waits;
 static char reported[200];
 
 static void take_report(const char *text)
@@ -536,6 +537,52 @@ static void one_that_never_gives_way_is_reported(void **state)
 	spawn(sched, compute_until_reported, NULL);
 	spawn(sched, count_turns, NULL);
 	run_tasks(sched);
+}
+
+static void compute_and_poll(void *arg)
+{
+	const long long until = now_ns() + NSEC_PER_SEC * 3 / 2;
+
+	(void)arg;
+	while (now_ns() < until) {
+		/* The monitor looks several times meanwhile. */
+		const long long next = now_ns() + NSEC_PER_SEC / 50;
+		const struct timespec soon = in(NSEC_PER_SEC / 50 + NSEC_PER_SEC / 10000);
+
+		while (now_ns() < next)
+			;
+		CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	}
+	CHECK_EQ(&verdict, switchto_cancel(waits), 0);
+	CHECK_EQ(&verdict, switchto_detach(waits), 0);
+}
+
+static void park_until_cancelled(void *arg)
+{
+	(void)arg;
+	CHECK_ERR(&verdict, switchto_park(NULL), ECANCELED);
+}
+
+/* It gives way, but there is never another one that is ready. */
+static void one_that_polls_is_not_reported(void **state)
+{
+	struct switchto_sched_options options = {
+		.size = sizeof(options),
+		.slots = 1,
+		.report = take_report,
+	};
+	struct switchto_sched *sched;
+
+	(void)state;
+	if (slots != 1)
+		skip();
+	verdict = (struct verdict){ 0 };
+	atomic_store(&reports, 0);
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	waits = spawn_handle(sched, park_until_cancelled, NULL);
+	spawn(sched, compute_and_poll, NULL);
+	run_tasks(sched);
+	assert_int_equal(atomic_load(&reports), 0);
 }
 
 static void end_with_a_mutex(void *mutex)
@@ -605,6 +652,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(outside_a_task),
 		cmocka_unit_test(child_of_a_fork_is_no_task),
 		cmocka_unit_test(one_that_never_gives_way_is_reported),
+		cmocka_unit_test(one_that_polls_is_not_reported),
 		cmocka_unit_test(end_with_a_mutex_ends_the_program),
 		cmocka_unit_test(bad_options),
 		cmocka_unit_test(run_within),

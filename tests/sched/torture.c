@@ -7,7 +7,8 @@
  * is sent is received once, nothing is counted twice, and nothing is left at the end of a round.
  *
  *	sched_torture SLOTS [EVENTS [SEED]]		SLOTS 0: 1 to 4, by the seed
- *	sched_torture_windows ...			the same, with delays between atomic steps
+ *	sched_torture_windows ...			the same, with delays between atomic steps, and
+ *							with calls that fail: faults.h
  */
 #include "sched.h"
 
@@ -73,7 +74,7 @@ struct actor {
 	bool cancelled;
 };
 
-static atomic_ulong events, rounds;
+static atomic_ulong events, rounds, faults;
 
 /* Roughly: signals cut it short. */
 static void nap(long ns)
@@ -82,6 +83,8 @@ static void nap(long ns)
 }
 
 #ifdef SWITCHTO_SCHED_WINDOWS
+#include "faults.h"
+
 void switchto_sched_window(void);
 
 /* sched_torture_windows: the layer calls this between two atomic steps. Others may come in there. */
@@ -105,7 +108,26 @@ void switchto_sched_window(void)
 	}
 	errno = saved;
 }
+#else
+#define faults_random(seed, one_in) ((void)(one_in))
+#define faults_made(error) 0UL
+#define faults_left() 0L
 #endif
+
+/* An error that was put into the layer. Of these two, the layer tries again. */
+static bool put_in(int error)
+{
+	return error != EINTR && error != EBUSY && faults_made(error);
+}
+
+/* Is a call with this result to be made again? */
+static bool again(int result)
+{
+	if (result && put_in(errno))
+		return true;
+	CHECK_EQ(&verdict, result, 0);
+	return false;
+}
 
 static unsigned int roll(struct actor *a, unsigned int sides)
 {
@@ -133,7 +155,7 @@ static bool went_well(struct actor *a, long result)
 	if (errno == ECANCELED) {
 		CHECK(&verdict, a->task && (round_.cancels || round_.stops));
 		a->cancelled = true;
-	} else {
+	} else if (errno == EAGAIN || !put_in(errno)) {
 		CHECK_EQ(&verdict, errno, ETIMEDOUT);
 	}
 	return false;
@@ -334,7 +356,8 @@ static void use_pipe(struct actor *a)
 		       write		? switchto_write(round_.pipe[which][1], data, size, &at) :
 					  switchto_read(round_.pipe[which][0], data, size, &at);
 
-	if (done < 0 && errno == EBUSY)
+	/* Two read it; or the ring is full of what the kernel did not take. */
+	if (done < 0 && (errno == EBUSY || (errno == EAGAIN && put_in(EAGAIN))))
 		return;
 	if (went_well(a, done))
 		atomic_fetch_add(write ? &round_.written[which] : &round_.read[which], done);
@@ -358,27 +381,35 @@ static void child(void *arg)
 		return;
 	done = switchto_recv(family->socket, &byte, 1, 0, NULL);
 	if (done < 0)
-		CHECK(&verdict, errno == ECANCELED && (round_.stops || round_.cancels));
+		CHECK(&verdict,
+		      put_in(errno) || (errno == ECANCELED && (round_.stops || round_.cancels)));
 	else
 		CHECK(&verdict, done <= 1);
 }
 
-/* Long: where the policy says so, one who comes back again and again keeps others from running. */
-static void pause_in_region(void)
+/*
+ * Long: where the policy says so, one who comes back again and again keeps others from running. And
+ * longer each time: on a machine that is starved, the monitor may take longer than that.
+ */
+static void pause_in_region(long *pause)
 {
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
-	nap(3000 * USEC);
+	nap(*pause);
 	CHECK_EQ(&verdict, switchto_block_end(), 0);
+	if (*pause < NSEC_PER_SEC / 4)
+		*pause *= 2;
 }
 
 /* One who is cancelled asks again and again. */
 static void join(struct actor *a, struct switchto_task *task)
 {
+	long pause = 3000 * USEC;
+
 	while (switchto_join(task)) {
 		CHECK_EQ(&verdict, errno, ECANCELED);
 		CHECK(&verdict, round_.cancels || round_.stops);
 		a->cancelled = true;
-		pause_in_region();
+		pause_in_region(&pause);
 	}
 }
 
@@ -396,7 +427,7 @@ static void have_child(struct actor *a)
 	}
 	family.socket = sockets[0];
 	if (switchto_spawn(NULL, child, &family, NULL, &task)) {
-		CHECK(&verdict, errno == ECANCELED && round_.stops);
+		CHECK(&verdict, put_in(errno) || (errno == ECANCELED && round_.stops));
 		a->cancelled = true;
 		task = NULL;
 	}
@@ -408,8 +439,8 @@ static void have_child(struct actor *a)
 	/* The child's end stays open: when the child reads, the number might be another's by then. */
 	if (sockets[0] >= 0) {
 		if (roll(a, 2))
-			CHECK(&verdict,
-			      switchto_send(sockets[1], "", 1, 0, NULL) == 1 || errno == ECANCELED);
+			CHECK(&verdict, switchto_send(sockets[1], "", 1, 0, NULL) == 1 ||
+						errno == ECANCELED || put_in(errno));
 		CHECK_EQ(&verdict, switchto_close(sockets[1]), 0);
 	}
 	/* The other end is closed, so the child ends by itself. */
@@ -472,7 +503,8 @@ static void *helper(void *arg)
 			atomic_fetch_add(&round_.left, 1);
 			if (switchto_spawn(round_.sched, guest, (void *)(uintptr_t)roll(&a, 10000),
 					   NULL, NULL)) {
-				CHECK(&verdict, errno == ECANCELED && round_.stops);
+				CHECK(&verdict,
+				      put_in(errno) || (errno == ECANCELED && round_.stops));
 				atomic_fetch_sub(&round_.left, 1);
 			}
 		}
@@ -529,8 +561,11 @@ static void feed(void *arg)
 static bool begin(void (*fn)(void *), uintptr_t arg, const struct switchto_task_attr *attr,
 		  struct switchto_task **task)
 {
-	if (!switchto_spawn(NULL, fn, (void *)arg, attr, task)) // NOLINT(performance-no-int-to-ptr)
-		return true;
+	do {
+		// NOLINTNEXTLINE(performance-no-int-to-ptr)
+		if (!switchto_spawn(NULL, fn, (void *)arg, attr, task))
+			return true;
+	} while (put_in(errno));
 	CHECK(&verdict, errno == ECANCELED && round_.stops);
 	return false;
 }
@@ -568,6 +603,7 @@ static void lead(void *arg)
 	struct actor a = actor(10000, true);
 	struct switchto_task *readers[2] = { NULL };
 	unsigned int helpers = 0;
+	long pause = 3000 * USEC;
 
 	(void)arg;
 	round_.handle[0] = switchto_task_self();
@@ -594,7 +630,7 @@ static void lead(void *arg)
 		pthread_join(round_.helper[--helpers], NULL);
 	switchto_block_end();
 	while (atomic_load(&round_.left))
-		pause_in_region();
+		pause_in_region(&pause);
 
 	for (unsigned int i = 1; i < atomic_load(&round_.handles); i++)
 		join(&a, round_.handle[i]);
@@ -620,11 +656,12 @@ static void lead(void *arg)
 
 static void open_all(struct actor *a)
 {
-	for (unsigned int i = 0; i < CHANS; i++)
-		CHECK_EQ(&verdict,
-			 switchto_chan_create(&round_.chan[i], sizeof(long),
-					      roll(a, 2) ? roll(a, 9) : 0),
-			 0);
+	for (unsigned int i = 0; i < CHANS; i++) {
+		const size_t capacity = roll(a, 2) ? roll(a, 9) : 0;
+
+		while (again(switchto_chan_create(&round_.chan[i], sizeof(long), capacity)))
+			;
+	}
 	for (unsigned int i = 0; i < PIPES; i++)
 		CHECK_EQ(&verdict, pipe2(round_.pipe[i], i == AWAITED ? 0 : O_NONBLOCK), 0);
 	round_.sem.count = TOKENS;
@@ -700,16 +737,22 @@ static void play_round(uint64_t seed, unsigned int slots_wanted)
 	round_.stops = !roll(&a, 4);
 	round_.cancels = !roll(&a, 2);
 	round_.blocks = roll(&a, 2);
+	faults_random(seed, roll(&a, 2) ? 0 : 4U << roll(&a, 8));
 	open_all(&a);
-	CHECK_EQ(&verdict, switchto_sched_create(&round_.sched, &options), 0);
+	while (again(switchto_sched_create(&round_.sched, &options)))
+		;
 	round_.awaits = strcmp(switchto_sched_engine(round_.sched), "io_uring") == 0;
-	CHECK_EQ(&verdict, switchto_spawn(round_.sched, lead, NULL, NULL, NULL), 0);
-	CHECK_EQ(&verdict, switchto_sched_run(round_.sched), 0);
+	while (again(switchto_spawn(round_.sched, lead, NULL, NULL, NULL)))
+		;
+	while (again(switchto_sched_run(round_.sched)))
+		;
 	if (options.flags & SWITCHTO_MEASURE)
 		count_runs(options.slots);
 	CHECK_EQ(&verdict, switchto_sched_destroy(round_.sched), 0);
 	count_all();
 	CHECK_EQ(&verdict, entries("/proc/self/fd"), files);
+	CHECK_EQ(&verdict, faults_left(), 0);
+	atomic_fetch_add(&faults, faults_made(0));
 }
 
 static void *watch(void *arg)
@@ -778,7 +821,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "sched_torture: %s; seed %" PRIu64 "\n", verdict.text, round_.seed);
 		return 1;
 	}
-	printf("sched_torture: ok rounds=%lu events=%lu seed=%" PRIu64 "\n", atomic_load(&rounds),
-	       atomic_load(&events), seed);
+	printf("sched_torture: ok rounds=%lu events=%lu faults=%lu seed=%" PRIu64 "\n",
+	       atomic_load(&rounds), atomic_load(&events), atomic_load(&faults), seed);
 	return 0;
 }

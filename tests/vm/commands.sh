@@ -179,18 +179,36 @@ expect 1 'wanted a folder with calls-\*.json, found none in it$' bench/calls.py 
 # shellcheck disable=SC2317 # called by expect
 servers() {
 	line() { # SERVER RATE APART REQUESTS/S P50 P99
-		printf '{"server": "%s", "rate": %s, "apart": %s, "block_us": 1000, "requests_per_s": %s' "${@:1:4}"
+		printf '{"server": "%s", "rate": %s, "apart": %s, "block_us": %s, "requests_per_s": %s' \
+			"${@:1:3}" "${block:-1000}" "$4"
 		printf ', "%s": {"p50": %s, "p99": %s, "p99.9": 0}' latency "${@:5}" prompt "${@:5}"
 		echo '}'
 	}
 	line epoll 0 true 1000 6000000 0 > "$scratch/servers-time.json"
 	line 'tasks swap epoll announced' 0 true "$1" "$2" 0 >> "$scratch/servers-time.json"
 	line 'tasks swap epoll' 200 false 200 0 "$3" >> "$scratch/servers-time.json"
+	block=0 line 'tasks swap epoll' 200 false 200 0 5000000 >> "$scratch/servers-time.json"
+	echo "bench.config, ${4:-kvm}, 2 CPUs" > "$scratch/time-state.txt"
 	bench/servers/table.py "$scratch"
 }
 expect 0 '' servers 2500 3000000 2000000
 expect 1 ": 2.40 x the epoll loop's requests/s, wanted at least 2.5$" servers 2400 3000000 2000000
 expect 1 ": 0.52 x the epoll loop's p50, wanted at most 0.5$" servers 2500 3100000 2000000
 expect 1 'block unannounced: 2,100 us, wanted at most 2,000$' servers 2500 3000000 2100000
+expect 0 '' servers 2500 3000000 7000000 tcg
+expect 1 'block unannounced: 7,100 us, wanted at most 7,000$' servers 2500 3000000 7100000 tcg
+
+# 100,000 parked tasks: INSTRUCTIONS beside them, of 10,000 without.
+# shellcheck disable=SC2317 # called by expect
+parked() {
+	local name
+	for name in '' ' parked'; do
+		printf '{"server": "tasks swap epoll%s", "connections": 64, "server_ns": %s}\n' \
+			"$name" "$([ -z "$name" ] && echo 10000 || echo "$1")"
+	done > "$scratch/servers-insn-patched.json"
+	servers 2500 3000000 2000000
+}
+expect 0 '' parked 11000
+expect 1 'parked ones: 1.11 x the instructions, wanted at most 1.10$' parked 11100
 
 exit $failed

@@ -42,6 +42,7 @@
  *	EDEADLK		the caller is a signal handler that interrupted the scheduler itself
  *	ETIMEDOUT	the deadline has passed. What the call waits for has not happened
  *	ECANCELED	the task has been cancelled, see switchto_cancel()
+ *	ENOMEM		no memory for the deadline, or for what the call makes
  *
  * Deadlines are absolute times on CLOCK_MONOTONIC; NULL is never. They are read before the
  * call sleeps, and not kept. One that has passed: only what is possible without waiting.
@@ -168,10 +169,10 @@ enum {
  * default where the system allows it. Descriptors that can be polled are polled by epoll with both.
  *
  * Return: 0, or -1 and errno: EINVAL, an option is not possible, or the policy can't be used with
- * SWITCHTO_STEAL (switchto_fair); ENOMEM; EMFILE, ENFILE, no
- * descriptor left (three for each slot); ENOTSUP, SWITCHTO_ENGINE names no engine; EPERM, ENOSYS,
- * it is "io_uring", and a sysctl or a seccomp filter forbids io_uring, or Linux is older than
- * 5.6; or an initialization error of the core (switchto.h).
+ * SWITCHTO_STEAL (switchto_fair); ENOMEM; EMFILE, ENFILE, no descriptor left (three for each slot);
+ * ENOSPC, no watch of epoll left; ENOTSUP, SWITCHTO_ENGINE names no engine; EPERM, ENOSYS, it is
+ * "io_uring", and a sysctl or a seccomp filter forbids io_uring, or Linux is older than 5.6; or an
+ * initialization error of the core (switchto.h).
  */
 int switchto_sched_create(struct switchto_sched **sched_out,
 			  const struct switchto_sched_options *options);
@@ -487,8 +488,9 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * keeps a mark for each descriptor that it has seen, and would take the next one with the same
  * number for it.
  *
- * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED, EBUSY, ENOMEM; EINVAL, the
- * deadline, or the task is in a blocking region.
+ * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED, EBUSY, ENOMEM; ENOSPC, no
+ * watch of epoll left (/proc/sys/fs/epoll/max_user_watches); EINVAL, the deadline, or the task is
+ * in a blocking region.
  */
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline);
 ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline);

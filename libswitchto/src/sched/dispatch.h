@@ -45,6 +45,9 @@ static ALWAYS_INLINE bool hand_over(struct thread *me, struct slot *slot, struct
 	return true;
 }
 
+/* As many tasks run in turn before somebody looks for events, when there are ready ones. */
+enum { PICKS = 128 };
+
 /* NULL: there are no tasks left. */
 static ALWAYS_INLINE struct switchto_task *next_task(struct slot *slot)
 {
@@ -71,6 +74,51 @@ static ALWAYS_INLINE void dispatch_task(struct thread *me)
 
 	if (next != me)
 		hand_over(me, slot, next, true);
+}
+
+/*
+ * Waits once, as switchto_slot_wait_for(). @now: with 0, what @mark is. If that is still the task,
+ * it has been woken for nothing.
+ */
+static ALWAYS_INLINE int slot_wait_once(struct thread *me, _Atomic uintptr_t *mark,
+					const struct timespec *deadline, uintptr_t *now)
+{
+	struct switchto_task *task = me->task;
+	uintptr_t seen = NOT_READY;
+	int error;
+
+	if (unlikely(deadline) && switchto_deadline(deadline) < 0)
+		return EINVAL;
+	if (unlikely(!enter_task(me)))
+		return EDEADLK;
+	task_prepare(task, WAITING);
+	if (unlikely(!atomic_compare_exchange_strong(mark, &seen, (uintptr_t)task) &&
+		     seen != (uintptr_t)task)) {
+		switchto_task_stay(me);
+		leave(me);
+		*now = seen;
+		return mark_task(seen) ? EBUSY : 0;
+	}
+	window();
+	if (unlikely(task_cancelled(me))) {
+		error = ECANCELED;
+	} else if (unlikely(deadline)) {
+		error = task_sleep(me, switchto_deadline(deadline), WAITING_IO);
+	} else {
+		/* The same, in line. */
+		probe2(sleep, task, WAITING_IO);
+		dispatch_task(me);
+		error = task->woken_by;
+	}
+	window();
+	seen = atomic_load(mark);
+	/* If an event came as well, the call is tried once more, and the error comes after that. */
+	if (unlikely(error) && error != EBADF &&
+	    (seen != (uintptr_t)task || !atomic_compare_exchange_strong(mark, &seen, NOT_READY)))
+		error = 0;
+	*now = seen;
+	leave(me);
+	return error;
 }
 
 #endif /* SWITCHTO_SCHED_DISPATCH_H */

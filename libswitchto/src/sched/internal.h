@@ -164,7 +164,8 @@ struct slot {
 	void (*enqueue)(void *queue, struct switchto_entry *entry, enum switchto_reason why);
 	struct switchto_entry *(*pick)(void *queue);
 	bool over; /* its dispatcher found no tasks, and ended. With the scheduler's lock */
-	_Atomic unsigned int picks; /* until it polls; the monitor looks whether it changes */
+	/* How many picks until it polls, and how often it did. The monitor looks whether they change. */
+	_Atomic unsigned int picks, polls;
 	struct timers timers;
 	int epoll, event;      /* what it polls, and the eventfd that wakes it */
 	struct io_uring *ring; /* NULL: the engine is epoll */
@@ -182,7 +183,7 @@ struct slot {
 
 	/* The monitor's: the owner when it last looked; who has not given way, and since when. */
 	uint32_t seen, kept_by;
-	unsigned int kept_picks;
+	unsigned int kept_picks, kept_polls;
 	nsec_t kept_since;
 };
 
@@ -215,14 +216,18 @@ struct switchto_sched {
 extern _Thread_local struct thread *switchto_current __attribute__((tls_model("initial-exec")));
 
 /*
- * A place between two atomic steps, where another thread may come in between. The tests build the
- * layer with a hook that stays there for a while: tests/sched/torture.c.
+ * window(): a place between two atomic steps, where another thread may come in between. The tests
+ * build the layer with a hook that stays there for a while: tests/sched/torture.c. fault(): the
+ * error that system call @number is to fail with instead of being made, or 0: tests/sched/faults.h.
  */
 #ifdef SWITCHTO_SCHED_WINDOWS
 void switchto_sched_window(void);
+long switchto_sched_fault(long number);
 #define window() switchto_sched_window()
+#define fault(number) switchto_sched_fault(number)
 #else
 #define window() ((void)0)
+#define fault(number) 0L
 #endif
 
 static inline int fail(int error)
@@ -239,11 +244,16 @@ static inline int fail(int error)
  */
 static inline long call6(long number, long a, long b, long c, long d, long e, long f)
 {
+	const long refused = fault(number);
+
 #if defined(__x86_64__) && defined(__LP64__)
 	register long arg4 __asm__("r10") = d;
 	register long arg5 __asm__("r8") = e;
 	register long arg6 __asm__("r9") = f;
 	long result;
+
+	if (unlikely(refused))
+		return refused;
 
 	__asm__ volatile("syscall"
 			 : "=a"(result)
@@ -251,8 +261,11 @@ static inline long call6(long number, long a, long b, long c, long d, long e, lo
 			 : "rcx", "r11", "memory");
 	return result;
 #else
-	long result = syscall(number, a, b, c, d, e, f);
+	long result;
 
+	if (unlikely(refused))
+		return refused;
+	result = syscall(number, a, b, c, d, e, f);
 	return result == -1 ? -errno : result;
 #endif
 }
@@ -574,8 +587,6 @@ static inline struct mark *mark_of(struct switchto_sched *sched, unsigned int fd
 	return likely(leaf) ? &leaf[fd % MARKS] : NULL;
 }
 
-/* Looks for events, and waits for one at most until @deadline: inside. */
-void switchto_poll_events(struct slot *slot, nsec_t deadline);
 int switchto_poll_begin(struct slot *slot);
 void switchto_poll_end(struct slot *slot);
 /* Polls @fd from now on, if that can be, also for @output: its mark, or NULL and errno. */

@@ -6,7 +6,7 @@
  * slot's ring does it; without a ring, it is done in a blocking region.
  */
 #define _GNU_SOURCE
-#include "internal.h"
+#include "dispatch.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -80,80 +80,107 @@ static __attribute__((noinline)) enum next look_at(struct thread *me, int fd, ui
 	return FAIL;
 }
 
-/* Makes the mark ready, if it can be. */
-static inline enum next make_ready(struct thread *me, int fd, struct mark *mark, uintptr_t before,
-				   bool output, const struct timespec *deadline)
+/*
+ * What to do with a mark that is not ready: waits, if there was no event. @before: the mark, and
+ * what it is afterwards.
+ */
+static ALWAYS_INLINE enum next make_ready(struct thread *me, int fd, struct mark *mark,
+					  uintptr_t *before, bool output, bool in_line,
+					  const struct timespec *deadline)
 {
+	_Atomic uintptr_t *direction = output ? &mark->out : &mark->in;
+	enum next next = LOOK_AGAIN;
 	int error;
 
-	if (unlikely(before != NOT_READY))
-		return look_at(me, fd, before, output);
-	error = switchto_slot_wait_for(me, output ? &mark->out : &mark->in, deadline);
-	if (likely(!error))
-		return LOOK_AGAIN;
-	errno = error;
-	return FAIL;
+	if (likely(*before == NOT_READY)) {
+		if (in_line) {
+			error = slot_wait_once(me, direction, deadline, before);
+			if (likely(!error) && likely(is_ready(*before)))
+				return CALL_IT;
+		}
+		if (!in_line || (!error && mark_task(*before)))
+			error = switchto_slot_wait_for(me, direction, deadline);
+		if (unlikely(error)) {
+			errno = error;
+			return FAIL;
+		}
+	} else {
+		next = look_at(me, fd, *before, output);
+	}
+	if (next == LOOK_AGAIN)
+		*before = atomic_load_explicit(direction, memory_order_acquire);
+	return next;
 }
 
 /*
- * Is a call done that had @result, with @mark as @before? @emptied: it has left nothing there, so
- * that the next one waits at once.
+ * Is a call done that had @result, with mark @before? @emptied: it has left nothing there, so that
+ * the next one waits at once. Otherwise @before is what the mark is now.
  */
-static inline bool is_done(_Atomic uintptr_t *mark, uintptr_t before, long result, bool emptied)
+static inline bool is_done(_Atomic uintptr_t *mark, uintptr_t *before, long result, bool emptied)
 {
-	if (unlikely(result == -EINTR))
-		return false;
-	if (result == -EAGAIN || (result >= 0 && emptied && is_ready(before)))
-		atomic_compare_exchange_strong(mark, &before, NOT_READY);
-	return likely(result != -EAGAIN);
+	uintptr_t expected = *before;
+
+	if (likely(result >= 0)) {
+		if (emptied && likely(is_ready(expected)))
+			atomic_compare_exchange_strong(mark, &expected, NOT_READY);
+		return true;
+	}
+	if (result != -EAGAIN && result != -EINTR)
+		return true;
+	if (result == -EAGAIN)
+		atomic_compare_exchange_strong(mark, &expected, NOT_READY);
+	*before = atomic_load_explicit(mark, memory_order_acquire);
+	return false;
 }
 
 /* @call, until it is done. A macro, so that each call is a direct one. */
-#define UNTIL_DONE(fd, direction, emptied, deadline, call) \
-	UNTIL_DONE_OR(fd, direction, emptied, deadline, call, BLOCKING(deadline, with_errno(call)))
+#define UNTIL_DONE(fd, direction, emptied, deadline, call)           \
+	UNTIL_DONE_OR(fd, direction, false, emptied, deadline, call, \
+		      BLOCKING(deadline, with_errno(call)))
 
-/* The same, but @on_file if it can't be polled. */
-#define UNTIL_DONE_OR(fd, direction, emptied, deadline, call, on_file)                          \
-	do {                                                                                    \
-		const bool output = offsetof(struct mark, direction) != 0;                      \
-		struct thread *me = current_task();                                             \
-		struct mark *mark;                                                              \
-                                                                                                \
-		if (unlikely(!me))                                                              \
-			return -1;                                                              \
-		mark = mark_of(me->sched, (unsigned int)(fd));                                  \
-		if (unlikely(!mark) && !(mark = switchto_poll_add(me->slot, fd, output)))       \
-			return -1;                                                              \
-		for (;;) {                                                                      \
-			uintptr_t before = atomic_load_explicit(&mark->direction,               \
-								memory_order_acquire);          \
-			enum next next = is_ready(before) ? CALL_IT :                           \
-							    make_ready(me, fd, mark, before,    \
-								       output, deadline);       \
-                                                                                                \
-			if (likely(next == CALL_IT)) {                                          \
-				long result = call;                                             \
-                                                                                                \
-				if (likely(is_done(&mark->direction, before, result, emptied))) \
-					return with_errno(result);                              \
-			} else if (next == BLOCK) {                                             \
-				return on_file;                                                 \
-			} else if (next == FAIL) {                                              \
-				return -1;                                                      \
-			}                                                                       \
-		}                                                                               \
+/* The same, but @on_file if it can't be polled. @in_line: the wait is. */
+#define UNTIL_DONE_OR(fd, direction, in_line, emptied, deadline, call, on_file)                  \
+	do {                                                                                     \
+		const bool output = offsetof(struct mark, direction) != 0;                       \
+		struct thread *me = current_task();                                              \
+		struct mark *mark;                                                               \
+		uintptr_t before;                                                                \
+                                                                                                 \
+		if (unlikely(!me))                                                               \
+			return -1;                                                               \
+		mark = mark_of(me->sched, (unsigned int)(fd));                                   \
+		if (unlikely(!mark) && !(mark = switchto_poll_add(me->slot, fd, output)))        \
+			return -1;                                                               \
+		before = atomic_load_explicit(&mark->direction, memory_order_acquire);           \
+		for (;;) {                                                                       \
+			enum next next = CALL_IT;                                                \
+                                                                                                 \
+			if (!is_ready(before))                                                   \
+				next = make_ready(me, fd, mark, &before, output, in_line,        \
+						  deadline);                                     \
+			if (likely(next == CALL_IT)) {                                           \
+				long result = call;                                              \
+                                                                                                 \
+				if (likely(is_done(&mark->direction, &before, result, emptied))) \
+					return with_errno(result);                               \
+			} else if (next == BLOCK) {                                              \
+				return on_file;                                                  \
+			} else if (next == FAIL) {                                               \
+				return -1;                                                       \
+			}                                                                        \
+		}                                                                                \
 	} while (0)
 
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline)
 {
-	UNTIL_DONE_OR(fd, in, was_emptied(mark, result, size), deadline,
+	UNTIL_DONE_OR(fd, in, false, was_emptied(mark, result, size), deadline,
 		      CALL(read, fd, buffer, size),
 		      on_file(RING_READ, SYS_read, fd, buffer, size, deadline));
 }
 
 ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline)
 {
-	UNTIL_DONE_OR(fd, out, false, deadline, CALL(write, fd, buffer, size),
+	UNTIL_DONE_OR(fd, out, false, false, deadline, CALL(write, fd, buffer, size),
 		      on_file(RING_WRITE, SYS_write, fd, buffer, size, deadline));
 }
 
@@ -182,8 +209,10 @@ ssize_t switchto_recv(int fd, void *buffer, size_t size, int flags, const struct
 {
 	if (unlikely(flags & (AT_ONCE | MSG_PEEK)))
 		return recv_specially(fd, buffer, size, flags, deadline);
-	UNTIL_DONE(fd, in, was_emptied(mark, result, size), deadline,
-		   CALL(recvfrom, fd, buffer, size, flags, NULL, NULL));
+	UNTIL_DONE_OR(fd, in, true, was_emptied(mark, result, size), deadline,
+		      CALL(recvfrom, fd, buffer, size, flags, NULL, NULL),
+		      BLOCKING(deadline,
+			       with_errno(CALL(recvfrom, fd, buffer, size, flags, NULL, NULL))));
 }
 
 static __attribute__((noinline)) ssize_t send_later(int fd, const void *buffer, size_t size,
@@ -209,14 +238,14 @@ ssize_t switchto_send(int fd, const void *buffer, size_t size, int flags,
 ssize_t switchto_readv(int fd, const struct iovec *parts, int count,
 		       const struct timespec *deadline)
 {
-	UNTIL_DONE_OR(fd, in, false, deadline, CALL(readv, fd, parts, count),
+	UNTIL_DONE_OR(fd, in, false, false, deadline, CALL(readv, fd, parts, count),
 		      on_file(RING_READV, SYS_readv, fd, parts, (size_t)count, deadline));
 }
 
 ssize_t switchto_writev(int fd, const struct iovec *parts, int count,
 			const struct timespec *deadline)
 {
-	UNTIL_DONE_OR(fd, out, false, deadline, CALL(writev, fd, parts, count),
+	UNTIL_DONE_OR(fd, out, false, false, deadline, CALL(writev, fd, parts, count),
 		      on_file(RING_WRITEV, SYS_writev, fd, parts, (size_t)count, deadline));
 }
 

@@ -59,14 +59,16 @@ static bool sleeps(pid_t tid)
 static void watch_owner(struct slot *slot, uint32_t owner)
 {
 	const unsigned int picks = atomic_load_explicit(&slot->picks, memory_order_relaxed);
+	const unsigned int polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
 	struct switchto_sched *sched = slot->sched;
 	const nsec_t now = switchto_now();
 	char text[128];
 
-	/* One that gives way, but finds nobody to run, changes the number of picks. */
-	if (slot->kept_by != owner || slot->kept_picks != picks) {
+	/* One that gives way, but finds nobody to run, changes these numbers. */
+	if (slot->kept_by != owner || slot->kept_picks != picks || slot->kept_polls != polls) {
 		slot->kept_by = owner;
 		slot->kept_picks = picks;
+		slot->kept_polls = polls;
 		slot->kept_since = now;
 	}
 	if (now - slot->kept_since < LONG ||

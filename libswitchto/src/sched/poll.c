@@ -5,7 +5,7 @@
  * own.
  */
 #define _GNU_SOURCE
-#include "internal.h"
+#include "dispatch.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -51,15 +51,23 @@ void switchto_poll_end(struct slot *slot)
 static ALWAYS_INLINE void happened(struct slot *inside, _Atomic uintptr_t *mark, bool hung_up)
 {
 	uintptr_t before = atomic_load_explicit(mark, memory_order_relaxed), after;
+	struct switchto_task *task;
 
 	do {
-		if (before < NOT_READY)
-			return;
-		after = hung_up ? HUNG_UP : is_ready(before) ? before + EVENT : READY;
-	} while (!atomic_compare_exchange_weak(mark, &before, after));
+		task = mark_task(before);
+		after = READY;
+		if (unlikely(!task)) {
+			if (before < NOT_READY)
+				return;
+			if (is_ready(before))
+				after = before + EVENT;
+		}
+		if (unlikely(hung_up))
+			after = HUNG_UP;
+	} while (unlikely(!atomic_compare_exchange_weak(mark, &before, after)));
 	window();
-	if (mark_task(before))
-		task_wake(inside, mark_task(before), WAITING, 0, SWITCHTO_IO);
+	if (likely(task))
+		task_wake(inside, task, WAITING, 0, SWITCHTO_IO);
 }
 
 #ifdef SYS_epoll_wait /* not on newer architectures */
@@ -87,26 +95,51 @@ static long wait_for_time(int epoll, struct epoll_event *events, nsec_t timeout)
 	return EPOLL_WAIT(epoll, events, timeout < INT32_MAX ? timeout : INT32_MAX);
 }
 
-/* @timeout, or less if there is something to do. */
-static ALWAYS_INLINE nsec_t begin_sleep(struct slot *slot, nsec_t timeout)
+/* @timeout, or less if there is something to do. @steals: others may have tasks for @slot. */
+static ALWAYS_INLINE nsec_t begin_sleep(struct slot *slot, nsec_t timeout, bool steals)
 {
 	/* Paired with the exchange in switchto_slot_wake(). */
 	atomic_store(&slot->asleep, 1);
 	window();
-	if (atomic_load(&slot->inbox) || !atomic_load(&slot->sched->tasks))
+	if (unlikely(atomic_load(&slot->inbox)) || unlikely(!atomic_load(&slot->sched->tasks)))
 		return 0;
 	/* It has just tried in vain. */
-	if (unlikely(slot->sched->flags & SWITCHTO_STEAL) && switchto_can_steal(slot))
+	if (steals && switchto_can_steal(slot))
 		return STEAL_AGAIN < timeout ? STEAL_AGAIN : timeout;
 	probe2(poll, slot, timeout);
 	return timeout;
 }
 
-void switchto_poll_events(struct slot *slot, nsec_t deadline)
+/* The tasks whose descriptors have these events are ready. */
+static ALWAYS_INLINE void take_events(struct slot *slot, const struct epoll_event *events, long n)
 {
+	bool others = false;
+
+	atomic_store_explicit(&slot->asleep, 0, memory_order_relaxed);
+	for (; n > 0; n--, events++) {
+		// NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): the kernel wrote it
+		const uint32_t what = events->events;
+		struct mark *mark = events->data.ptr;
+
+		if (unlikely(!mark)) { /* the eventfd, or the ring */
+			others = true;
+			continue;
+		}
+		if (likely(what & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
+			happened(slot, &mark->in, what & (EPOLLRDHUP | EPOLLHUP));
+		if (unlikely(what & (EPOLLOUT | EPOLLHUP | EPOLLERR)))
+			happened(slot, &mark->out, what & EPOLLHUP);
+	}
+	if (unlikely(others) && slot->ring)
+		switchto_ring_reap(slot);
+}
+
+/* Looks for events, and waits for one at most until @deadline: inside. */
+static __attribute__((noinline)) void poll_until(struct slot *slot, nsec_t deadline)
+{
+	const bool steals = slot->sched->flags & SWITCHTO_STEAL;
 	struct epoll_event events[EVENTS];
 	nsec_t timeout = deadline;
-	bool others = false;
 	long n;
 
 	if (deadline && deadline != NEVER) {
@@ -122,33 +155,93 @@ void switchto_poll_events(struct slot *slot, nsec_t deadline)
 			timeout = RETRY;
 	}
 	if (timeout) {
-		timeout = begin_sleep(slot, timeout);
+		timeout = begin_sleep(slot, timeout, steals);
 		window();
 	}
 	if (timeout == 0 || timeout == NEVER)
 		n = EPOLL_WAIT(slot->epoll, events, timeout ? -1 : 0);
 	else
 		n = wait_for_time(slot->epoll, events, timeout);
-	atomic_store_explicit(&slot->asleep, 0, memory_order_relaxed);
-
-	for (int i = 0; i < n; i++) {
-		// NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): the kernel wrote it
-		const uint32_t what = events[i].events;
-		struct mark *mark = events[i].data.ptr;
-
-		if (!mark) { /* the eventfd, or the ring */
-			others = true;
-			continue;
-		}
-		if (what & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-			happened(slot, &mark->in, what & (EPOLLRDHUP | EPOLLHUP));
-		if (what & (EPOLLOUT | EPOLLHUP | EPOLLERR))
-			happened(slot, &mark->out, what & EPOLLHUP);
-	}
-	if (others && slot->ring)
-		switchto_ring_reap(slot);
-	if (unlikely(slot->timers.count))
+	take_events(slot, events, n);
+	if (slot->timers.count)
 		switchto_timer_expire(slot);
+}
+
+/* The same in line, where there is nothing but descriptors to wait for. */
+static ALWAYS_INLINE void poll_events(struct slot *slot)
+{
+	struct epoll_event events[EVENTS];
+	nsec_t timeout;
+
+	if (unlikely(slot->timers.count) || unlikely(slot->unsubmitted) ||
+	    unlikely(slot->sched->flags & SWITCHTO_STEAL)) {
+		poll_until(slot, timer_next(&slot->timers));
+		return;
+	}
+	timeout = begin_sleep(slot, NEVER, false);
+	window();
+	take_events(slot, events, EPOLL_WAIT(slot->epoll, events, timeout ? -1 : 0));
+}
+
+/* After the inbox. */
+static ALWAYS_INLINE struct switchto_entry *pick(struct slot *slot)
+{
+	if (unlikely(atomic_load_explicit(&slot->inbox, memory_order_relaxed)))
+		switchto_slot_empty_inbox(slot);
+	return likely(slot->is_fifo) ? fifo_pick(slot->queue) : slot->pick(slot->queue);
+}
+
+static ALWAYS_INLINE void count_poll(struct slot *slot)
+{
+	const unsigned int polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
+
+	atomic_store_explicit(&slot->picks, PICKS, memory_order_relaxed);
+	atomic_store_explicit(&slot->polls, polls + 1, memory_order_relaxed);
+}
+
+/* There were events, but for no task. */
+static __attribute__((noinline)) struct switchto_entry *poll_again(struct slot *slot)
+{
+	struct switchto_entry *entry = NULL;
+
+	while (!entry && atomic_load(&slot->sched->tasks)) {
+		count_poll(slot);
+		poll_until(slot, timer_next(&slot->timers));
+		entry = pick(slot);
+	}
+	return entry;
+}
+
+/* Of a slot that is no FIFO, or has something in its inbox, or is to look for events. */
+static __attribute__((noinline)) struct switchto_entry *pick_next(struct slot *slot)
+{
+	unsigned int picks = atomic_load_explicit(&slot->picks, memory_order_relaxed) - 1;
+	struct switchto_entry *entry = pick(slot);
+
+	if (unlikely(!picks)) {
+		picks = PICKS;
+		if (entry)
+			poll_until(slot, 0);
+	}
+	atomic_store_explicit(&slot->picks, picks, memory_order_relaxed);
+	return entry;
+}
+
+/* Here, to have the wait for events in line. */
+__attribute__((noinline)) struct switchto_task *switchto_slot_next(struct slot *slot, bool none)
+{
+	struct switchto_entry *entry = none ? NULL : pick_next(slot);
+
+	if (likely(!entry)) {
+		count_poll(slot);
+		poll_events(slot);
+		entry = pick(slot);
+		if (unlikely(!entry))
+			entry = poll_again(slot);
+	}
+	if (likely(entry))
+		probe2(run, slot, entry);
+	return (struct switchto_task *)entry;
 }
 
 /* NULL and errno: none can be. */

@@ -108,6 +108,10 @@ static bool start(struct slot *slot, const struct io_uring_sqe *wanted, struct o
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(slot->ring);
 
+	if (unlikely(!sqe)) {
+		switchto_ring_submit(slot);
+		sqe = io_uring_get_sqe(slot->ring);
+	}
 	if (!sqe)
 		return false;
 	*sqe = *wanted;
@@ -120,12 +124,18 @@ static bool start(struct slot *slot, const struct io_uring_sqe *wanted, struct o
 static void give_up(struct thread *me, struct operation *operation)
 {
 	struct io_uring_sqe cancel = { 0 };
+	bool started;
 
 	io_uring_prep_cancel(&cancel, operation, 0);
-	enter_task(me);
-	/* Without room for it, the operation is waited for. */
-	start(me->slot, &cancel, NULL);
-	leave(me);
+	for (;;) {
+		enter_task(me);
+		started = start(me->slot, &cancel, NULL);
+		leave(me);
+		if (started || atomic_load(&operation->waiter.fired))
+			break;
+		/* No room for it. The operation might never end by itself: so try again. */
+		switchto_yield();
+	}
 	switchto_waiter_wait(&operation->waiter, NEVER, false);
 }
 

@@ -9,9 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* As many tasks run in turn before somebody looks for events, when there are ready ones. */
-enum { PICKS = 128 };
-
 _Thread_local struct thread *switchto_current __attribute__((tls_model("initial-exec")));
 
 static _Noreturn void broken(const char *what)
@@ -41,7 +38,7 @@ void switchto_slot_wake(struct slot *slot)
 	const uint64_t one = 1;
 	int error = errno;
 
-	/* Paired with the store in switchto_poll_events(): one of the two sees the other's. */
+	/* Paired with the store in begin_sleep(): one of the two sees the other's. */
 	if (atomic_load(&slot->asleep) && atomic_exchange(&slot->asleep, 0) &&
 	    write(slot->event, &one, sizeof(one)) < 0)
 		broken("write to an eventfd");
@@ -152,36 +149,6 @@ bool switchto_slot_enter_late(struct thread *me, uint32_t owner)
 
 /* --- who is next --- */
 
-__attribute__((noinline)) struct switchto_task *switchto_slot_next(struct slot *slot, bool none)
-{
-	struct switchto_sched *sched = slot->sched;
-
-	for (;; none = false) {
-		struct switchto_entry *entry = NULL;
-		unsigned int picks;
-
-		if (!none) {
-			if (atomic_load_explicit(&slot->inbox, memory_order_relaxed))
-				switchto_slot_empty_inbox(slot);
-			picks = atomic_load_explicit(&slot->picks, memory_order_relaxed) - 1;
-			atomic_store_explicit(&slot->picks, picks, memory_order_relaxed);
-			if (unlikely(!picks)) {
-				atomic_store_explicit(&slot->picks, PICKS, memory_order_relaxed);
-				switchto_poll_events(slot, 0);
-			}
-			entry = slot->pick(slot->queue);
-		}
-		if (entry) {
-			probe2(run, slot, entry);
-			return (struct switchto_task *)entry;
-		}
-		if (!atomic_load(&sched->tasks))
-			return NULL;
-		atomic_store_explicit(&slot->picks, PICKS, memory_order_relaxed);
-		switchto_poll_events(slot, timer_next(&slot->timers));
-	}
-}
-
 /* A thread without a task runs one that has not started itself: that saves a switch. */
 static void adopt(struct thread *me, struct switchto_task *task)
 {
@@ -222,47 +189,15 @@ int switchto_yield(void)
 	return unlikely(cancelled) ? fail(ECANCELED) : 0;
 }
 
-/* As task_sleep(), in line. */
-static inline int sleep_until(struct thread *me, struct switchto_task *task, nsec_t deadline)
-{
-	if (unlikely(deadline != NEVER))
-		return task_sleep(me, deadline, WAITING_IO);
-	probe2(sleep, task, WAITING_IO);
-	dispatch_task(me);
-	return task->woken_by;
-}
-
 int switchto_slot_wait_for(struct thread *me, _Atomic uintptr_t *mark,
 			   const struct timespec *deadline)
 {
-	nsec_t until = likely(!deadline) ? NEVER : switchto_deadline(deadline);
-	struct switchto_task *task = me->task;
-	uintptr_t seen;
-	int error = 0;
+	uintptr_t now;
+	int error;
 
-	if (unlikely(until < 0))
-		return EINVAL;
-	if (unlikely(!enter_task(me)))
-		return EDEADLK;
-	do {
-		task_prepare(task, WAITING);
-		seen = NOT_READY;
-		if (unlikely(!atomic_compare_exchange_strong(mark, &seen, (uintptr_t)task) &&
-			     seen != (uintptr_t)task)) {
-			switchto_task_stay(me);
-			error = mark_task(seen) ? EBUSY : 0;
-			break;
-		}
-		window();
-		error = task_cancelled(me) ? ECANCELED : sleep_until(me, task, until);
-		seen = (uintptr_t)task;
-	} while (likely(!error) && unlikely(atomic_load(mark) == seen));
-	window();
-	/* If an event came as well, the call is tried once more, and the error comes after that. */
-	if (unlikely(error) && error != EBUSY && error != EBADF &&
-	    !atomic_compare_exchange_strong(mark, &seen, NOT_READY))
-		error = 0;
-	leave(me);
+	do
+		error = slot_wait_once(me, mark, deadline, &now);
+	while (!error && now == (uintptr_t)me->task);
 	return error;
 }
 

@@ -28,7 +28,7 @@ static void add(_Atomic uint64_t *count, uint64_t n)
 
 static void change_ready(struct slot *slot, int n)
 {
-	/* Paired with the store of asleep in switchto_poll_events(): one sees the other's. */
+	/* Paired with the store of asleep in begin_sleep(): one sees the other's. */
 	atomic_store(&slot->ready,
 		     atomic_load_explicit(&slot->ready, memory_order_relaxed) + (unsigned int)n);
 }

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Each call that the layer makes fails once, in a program that uses most of what there is. The
+ * program gets the error that is documented, or goes on; and nothing is left.
+ */
+#include "faults.h"
+#include "sched.h"
+
+#include <dirent.h>
+#include <linux/io_uring.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <switchto/switchto.h>
+
+void switchto_sched_window(void);
+
+void switchto_sched_window(void) {}
+
+static unsigned int open_files(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	unsigned int count = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir))
+		count++;
+	closedir(dir);
+	return count;
+}
+
+/* Of a call that may fail: is it done? If not, the error is one that was put in. */
+static bool done(long result)
+{
+	if (result >= 0)
+		return true;
+	/* These two, the layer tries again. */
+	CHECK(&verdict, errno != EINTR && errno != EBUSY && faults_made(errno));
+	return false;
+}
+
+static void nothing(void *arg)
+{
+	(void)arg;
+}
+
+static void try_tasks(void)
+{
+	const struct timespec soon = in(NSEC_PER_SEC / 10000);
+	struct switchto_task *task;
+	struct switchto_chan *chan;
+
+	if (done(switchto_spawn(NULL, nothing, NULL, NULL, &task)))
+		CHECK_EQ(&verdict, switchto_join(task), 0);
+	CHECK_EQ(&verdict, switchto_park(&soon), -1);
+	CHECK(&verdict, errno == ETIMEDOUT || !done(-1));
+	done(switchto_sleep_until(&soon));
+	if (done(switchto_chan_create(&chan, sizeof(int), 1))) {
+		int item = 1;
+
+		CHECK_EQ(&verdict, switchto_chan_send(chan, &item, NULL), 0);
+		CHECK_EQ(&verdict, switchto_chan_send(chan, &item, &soon), -1);
+		CHECK(&verdict, errno == ETIMEDOUT || !done(-1));
+		switchto_chan_destroy(chan);
+	}
+}
+
+static void try_sockets(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	socklen_t length = sizeof(address);
+	int listener = socket(AF_INET, SOCK_STREAM, 0), fd = -1, other;
+	char data[16] = "data";
+	ssize_t n;
+
+	CHECK_EQ(&verdict, bind(listener, (struct sockaddr *)&address, length), 0);
+	CHECK_EQ(&verdict, listen(listener, 1), 0);
+	CHECK_EQ(&verdict, getsockname(listener, (struct sockaddr *)&address, &length), 0);
+	other = socket(AF_INET, SOCK_STREAM, 0);
+	if (done(switchto_connect(other, (struct sockaddr *)&address, length, NULL)))
+		while (!done(fd = switchto_accept(listener, NULL, NULL, 0, NULL)))
+			;
+	if (fd >= 0) {
+		while (!done(n = switchto_send(fd, data, 4, 0, NULL)))
+			;
+		CHECK_EQ(&verdict, n, 4);
+		while (!done(n = switchto_recv(other, data, sizeof(data), 0, NULL)))
+			;
+		CHECK_EQ(&verdict, n, 4);
+		CHECK_EQ(&verdict, switchto_close(fd), 0);
+		while (!done(n = switchto_recv(other, data, sizeof(data), 0, NULL)))
+			;
+		CHECK_EQ(&verdict, n, 0);
+	}
+	CHECK_EQ(&verdict, switchto_close(other), 0);
+	CHECK_EQ(&verdict, switchto_close(listener), 0);
+}
+
+static int await_read(int fd, const struct timespec *deadline)
+{
+	static char byte;
+	const struct io_uring_sqe sqe = {
+		.opcode = IORING_OP_READ,
+		.fd = fd,
+		.addr = (uintptr_t)&byte,
+		.len = 1,
+		.off = (uint64_t)-1,
+	};
+
+	return switchto_await(&sqe, NULL, deadline);
+}
+
+/* An operation of the ring, if there is one, and its deadline; a file. */
+static void try_ring(struct switchto_sched *sched)
+{
+	const struct timespec soon = in(NSEC_PER_SEC / 10000);
+	char data[16];
+	int ends[2], fd;
+
+	CHECK_EQ(&verdict, pipe(ends), 0);
+	if (strcmp(switchto_sched_engine(sched), "io_uring") == 0) {
+		CHECK_EQ(&verdict, await_read(ends[0], &soon), -1);
+		CHECK(&verdict, errno == ETIMEDOUT || !done(-1));
+		CHECK_EQ(&verdict, write(ends[1], "", 1), 1);
+		while (!done(await_read(ends[0], NULL)))
+			;
+	}
+	CHECK_EQ(&verdict, close(ends[0]), 0);
+	CHECK_EQ(&verdict, close(ends[1]), 0);
+	if (done(fd = switchto_openat(AT_FDCWD, "/dev/zero", O_RDONLY, 0))) {
+		done(switchto_read(fd, data, sizeof(data), NULL));
+		CHECK_EQ(&verdict, switchto_close(fd), 0);
+	}
+}
+
+static void try_all(void *arg)
+{
+	try_tasks();
+	try_sockets();
+	try_ring(arg);
+}
+
+/* Until the scheduler is made and has run, or that fails. */
+static void play(void)
+{
+	const struct switchto_sched_options options = { .size = sizeof(options), .slots = slots };
+	const unsigned int files = open_files();
+	struct switchto_sched *sched;
+
+	if (done(switchto_sched_create(&sched, &options))) {
+		while (!done(switchto_spawn(sched, try_all, sched, NULL, NULL)))
+			;
+		while (!done(switchto_sched_run(sched)))
+			;
+		assert_int_equal(switchto_sched_destroy(sched), 0);
+	}
+	verdict_assert(&verdict);
+	assert_int_equal(open_files(), files);
+	assert_int_equal(faults_left(), 0);
+}
+
+static const char *const names[] = {
+	[FAULT_MEMORY] = "memory",
+	[FAULT_THREAD] = "thread",
+	[FAULT_DESCRIPTOR] = "descriptor",
+	[FAULT_EPOLL_CTL] = "epoll_ctl",
+	[FAULT_EPOLL_WAIT] = "epoll_wait",
+	[FAULT_SETUP] = "io_uring_setup",
+	[FAULT_SUBMIT] = "submit",
+	[FAULT_FEW] = "few",
+	[FAULT_COMPLETE] = "complete",
+	[FAULT_OPERATION] = "operation",
+	[FAULT_CALL] = "call",
+	[FAULT_FUTEX] = "futex",
+	[FAULT_OPEN] = "open",
+};
+
+/* The calls of each kind, one after the other; then two in a row, and so on. */
+static void each_call(void **state)
+{
+	(void)state;
+	verdict = (struct verdict){ 0 };
+	for (enum fault kind = 0; kind < FAULTS; kind++) {
+		unsigned long first = 1;
+
+		for (unsigned long many = 1; many <= 5; many += 4) {
+			for (first = 1; first < 200; first++) {
+				faults_from_to(kind, first, first + many - 1);
+				play();
+				if (!faults_made(0))
+					break;
+			}
+		}
+		printf("%s: %lu calls\n", names[kind], first - 1);
+	}
+}
+
+/* --- the kernel takes no operation for a while --- */
+
+enum { MANY = 100, ENTRIES = 64 };
+
+static int ends[2];
+static atomic_uint full, read_, timed_out;
+
+static void read_one(void *arg)
+{
+	const struct timespec soon = in(NSEC_PER_SEC / 100);
+	int n = await_read(ends[0], arg ? &soon : NULL);
+
+	if (n == 1)
+		atomic_fetch_add(&read_, 1);
+	else if (errno == EAGAIN)
+		atomic_fetch_add(&full, 1);
+	else if (errno == ETIMEDOUT)
+		atomic_fetch_add(&timed_out, 1);
+	else
+		CHECK_EQ(&verdict, errno, 0);
+}
+
+static void fill(void *arg)
+{
+	const struct timespec later = in(NSEC_PER_SEC / 20);
+	struct switchto_task *task[MANY];
+	char bytes[MANY] = "";
+
+	for (unsigned int i = 0; i < MANY; i++)
+		task[i] = spawn_handle(NULL, read_one, i % 2 ? arg : NULL);
+	/* Meanwhile the ring is full, and deadlines pass. To cancel takes room, too. */
+	CHECK_EQ(&verdict, switchto_sleep_until(&later), 0);
+	CHECK(&verdict, atomic_load(&full) >= MANY - ENTRIES);
+	faults_random(0, 0);
+	/* Those with a deadline end without data. */
+	for (unsigned int i = 1; arg && i < MANY; i += 2)
+		CHECK_EQ(&verdict, switchto_join(task[i]), 0);
+	CHECK_EQ(&verdict, write(ends[1], bytes, sizeof(bytes)), sizeof(bytes));
+	for (unsigned int i = 0; i < MANY; i++)
+		if (!arg || i % 2 == 0)
+			CHECK_EQ(&verdict, switchto_join(task[i]), 0);
+}
+
+/* @with_deadlines: every second one has a deadline. */
+static void full_ring(bool with_deadlines)
+{
+	struct switchto_sched *sched;
+	char byte;
+	unsigned int left = 0;
+
+	slots = 1;
+	sched = new_sched(NULL);
+	if (strcmp(switchto_sched_engine(sched), "io_uring") != 0) {
+		switchto_sched_destroy(sched);
+		skip();
+	}
+	atomic_store(&full, 0);
+	atomic_store(&read_, 0);
+	atomic_store(&timed_out, 0);
+	assert_int_equal(pipe(ends), 0);
+	faults_from_to(FAULT_SUBMIT, 1, -1UL);
+	spawn(sched, fill, with_deadlines ? sched : NULL);
+	run_tasks(sched);
+	assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
+	while (read(ends[0], &byte, 1) == 1)
+		left++;
+	assert_int_equal(atomic_load(&read_) + left, MANY);
+	assert_int_equal(atomic_load(&read_) + atomic_load(&timed_out) + atomic_load(&full), MANY);
+	assert_int_equal(atomic_load(&timed_out) != 0, with_deadlines);
+	close(ends[0]);
+	close(ends[1]);
+	assert_int_equal(faults_left(), 0);
+}
+
+static void full_ring_waits(void **state)
+{
+	(void)state;
+	full_ring(false);
+}
+
+static void full_ring_times_out(void **state)
+{
+	(void)state;
+	full_ring(true);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_call),
+		cmocka_unit_test(full_ring_waits),
+		cmocka_unit_test(full_ring_times_out),
+	};
+
+	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
+	if (!switchto_backend() && errno == ENOSYS)
+		return SKIPPED;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
