@@ -100,7 +100,7 @@ newest() { # COMMAND ARGUMENT...
 		tail -n 1 "$log/newest.skipped"
 		return 77
 	fi
-	rm "$log/newest.skipped"
+	rm -f "$log/newest.skipped"
 	"$@"
 }
 
