@@ -4,13 +4,14 @@
 # Runs one test of CMakeLists.txt beside this file: COMMAND is a function below, or a
 # program. All output goes to build/test/log/NAME.log. If COMMAND fails, prints what a reader of
 # a remote log needs first: what failed, and the end.
-# The options of vm/test are in the environment: TEST_KERNEL, TEST_ACCEL.
+# The options of vm/test are in the environment: TEST_KERNEL, TEST_ACCEL. NEWEST is the
+# kernel of newest().
 # shellcheck source=vm/lib.sh
 . "$(dirname "$0")/../../vm/lib.sh"
 
 name=$1
 shift
-opt_kernel=${TEST_KERNEL:-6.12} opt_accel=${TEST_ACCEL:-auto}
+opt_kernel=${TEST_KERNEL:-6.12} opt_accel=${TEST_ACCEL:-auto} newest=''
 out=$top/build/test
 log=$out/log
 mkdir -p "$log" || die "wanted to write $log, can't; is the disk full or the folder not yours?"
@@ -36,11 +37,15 @@ checkpatch() {
 	local p status=0
 	want_source
 	cd "$stock" || return 1
-	for p in "$top/kernel/patches/$opt_kernel"/*.patch; do
-		perl scripts/checkpatch.pl --strict --no-tree --no-signoff --ignore FILE_PATH_CHANGES,UNKNOWN_COMMIT_ID "$p" || status=1
-	done
+	# Not the cover letter, which is in no series.
+	while read -r p; do
+		perl scripts/checkpatch.pl --strict --no-tree --no-signoff --ignore FILE_PATH_CHANGES,UNKNOWN_COMMIT_ID \
+			"$top/kernel/patches/$opt_kernel/$p" || status=1
+	done < "$top/kernel/patches/$opt_kernel/series"
 	return $status
 }
+
+broken_variants_apply() { "$top/vm/broken" --apply --kernel "$opt_kernel"; }
 
 sparse() { # the kernel's files that the patches touch
 	kernel bench
@@ -86,6 +91,19 @@ selftests_build() {
 	want_kselftest
 }
 
+# The same on the newest kernel, if its source is to be had: a package that is in no
+# release may go away. KERNEL_SRC is the source of the other one.
+newest() { # COMMAND ARGUMENT...
+	unset KERNEL_SRC
+	opt_kernel=$NEWEST newest=yes
+	if ! (lock; want_archive) 2> "$log/newest.skipped"; then
+		tail -n 1 "$log/newest.skipped"
+		return 77
+	fi
+	rm -f "$log/newest.skipped"
+	"$@"
+}
+
 # --- vm ----------------------------------------------------------------------
 
 in_vm() { # CONFIG CPUS CMD...
@@ -116,11 +134,13 @@ suite() { # CONFIG CPUS
 	# Each backend once is enough, and the memory of a thread is tested elsewhere.
 	local outcome=$log/$name.ctest but='suite\.(default|static)|many_threads' divisor=1
 	# What wake-wait asks of the kernel is not what the patches change: two CPUs are enough.
-	[ "$1$2" = bench2 ] || but+='|.*\.wake-wait'
+	[ "$1$2$newest" = bench2 ] || but+='|.*\.wake-wait'
 	# As many slots as CPUs; on the host with each number.
 	but+="|sched\.[a-z_]*\.[^$2]\..*"
 	# With the debug kernel each of these takes minutes.
 	[ "$1" != debug ] || { but+='|special\..*|security\..*|torture.*|fuzz_.*|swap_kernel.*'; divisor=5; }
+	# The newest kernel has all of it in vm/test --kernel.
+	[ -z "$newest" ] || divisor=5
 	# A group with a quota and a cpuset exists all the time: the first and the last
 	# one patch the kernel, see in_vm().
 	in_vm "$1" "$2" sh -c "cd /sys/fs/cgroup && echo '+cpu +cpuset' > cgroup.subtree_control && mkdir hold &&
@@ -199,7 +219,7 @@ profile() {
 
 # Tests that may skip: what the configuration can't have, and a test of several
 # variants where one variant has no meaning.
-selftest_skips='one can be stopped by a tracer only|there is no target|no core scheduling'
+selftest_skips='one can be stopped by a tracer only|there is no target|no core scheduling|an area of the second version'
 declare -A selftest_skips_of=(
 	[bench]='CONFIG_SCHED_AUTOGROUP|no tracefs|debug/fail(_futex|slab)'
 	[debug]='never met between its timer'
@@ -211,7 +231,7 @@ declare -A selftest_skips_of=(
 selftests() { # CONFIG CPUS [OPTION...]
 	local text status=0 may="$selftest_skips|${selftest_skips_of[$1]}"
 	[ "$2" -gt 1 ] || may+='|needs two CPUs'
-	text=$(in_vm "$1" "$2" "$top/tests/vm/selftests.sh" "$top/build/kselftest" "${@:3}" 2>&1) || status=$?
+	text=$(in_vm "$1" "$2" "$top/tests/vm/selftests.sh" "$top/build/kselftest-$opt_kernel" "${@:3}" 2>&1) || status=$?
 	echo "$text"
 	if grep '# SKIP' <<< "$text" | grep -vE "$may"; then
 		echo "the above skipped, and should not on a kernel of $1.config"
@@ -237,7 +257,7 @@ selftests_upstream() { # CONFIG CPUS
 	local text try
 	kernel "$1"
 	for try in 1 2 3; do
-		text=$(in_vm "$1" "$2" sh -c "cd '$top/build/kselftest' && USE_COLOR=0 sh '$tree/tools/testing/selftests/futex/functional/run.sh' 2>&1") || {
+		text=$(in_vm "$1" "$2" sh -c "cd '$top/build/kselftest-$opt_kernel' && USE_COLOR=0 sh '$tree/tools/testing/selftests/futex/functional/run.sh' 2>&1") || {
 			echo "$text"
 			return 1
 		}

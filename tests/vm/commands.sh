@@ -119,7 +119,7 @@ done
 copy=$scratch/copy
 mkdir -p "$copy/build/vm"
 cp -r kernel vm "$copy/"
-stock=$(echo build/vm/linux-*-stock)
+stock=build/vm/linux-6.12-stock
 cp -al "$stock" "$copy/build/vm/" 2> /dev/null || cp -a "$stock" "$copy/build/vm/"
 series=$copy/kernel/patches/6.12
 sed -i 's/^ ./ %/' "$series"/0001-*.patch # no line of context is in the source

@@ -20,16 +20,46 @@ unpack_source() { # TARBALL-OR-TREE TARGET
 	mv "$2.new" "$2"
 }
 
+# Into a folder, as a release's packages may be of no use beside those of another one. A
+# release may have the kernel in its backports only, and the one before has it not at all.
+fetch_backport() { # PACKAGE TARGET
+	local apt=$vm/apt suite=trixie-backports options
+
+	mkdir -p "$apt/lists/partial" "$(dirname "$2")" || return 1
+	source_list deb $suite > "$apt/$suite.list" || { echo "error: $no_mirror"; return 1; }
+	options=(-o "Dir::Etc::sourcelist=$apt/$suite.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$apt/lists"
+		-o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=root)
+	apt-get "${options[@]}" update || return 1
+	apt-cache "${options[@]}" policy "$1" | grep -q 'Candidate: [0-9]' || { echo "error: $suite has no $1"; return 1; }
+	rm -rf "$apt/new"
+	mkdir "$apt/new" && cd "$apt/new" && apt-get "${options[@]}" download "$1" || return 1
+	dpkg-deb --fsys-tarfile ./*.deb | tar -xOf - "./usr/src/$1.tar.xz" > "$2.new" && mv "$2.new" "$2" || return 1
+	rm -rf "$apt/new"
+}
+
+# Debian's archive of the kernel's source, in $archive.
+want_archive() {
+	local package=linux-source-$opt_kernel
+
+	archive=/usr/src/$package.tar.xz
+	[ ! -f "$archive" ] || return 0
+	if [ "$opt_kernel" = 6.12 ] || apt-cache policy "$package" | grep -q 'Candidate: [0-9]'; then
+		want_packages "$package"
+		return
+	fi
+	archive=$vm/source/$package.tar.xz
+	[ -f "$archive" ] || (step fetch "fetching $package" fetch_backport "$package" "$archive") ||
+		die "wanted $package, found none in this machine's package sources or Debian 13's backports; set KERNEL_SRC to a tree or a tarball of $opt_kernel"
+}
+
 # The unpatched tree, in $stock.
 want_source() {
 	local from=${KERNEL_SRC:-} id version
 
 	stock=$vm/linux-$opt_kernel-stock
 	if [ -z "$from" ]; then
-		if [ ! -f "/usr/src/linux-source-$opt_kernel.tar.xz" ]; then
-			want_packages "linux-source-$opt_kernel"
-		fi
-		from=/usr/src/linux-source-$opt_kernel.tar.xz
+		want_archive
+		from=$archive
 	fi
 	[ -e "$from" ] || die "wanted the kernel source at $from, found nothing; set KERNEL_SRC to a tree or a tarball of $opt_kernel"
 	id="$(realpath "$from") $(stat -c '%Y %s' "$from")"
@@ -113,9 +143,15 @@ want_patched() {
 	fi
 }
 
+# A fragment NAME-VERSION says what NAME has to be in that version.
 fragments() {
-	echo "$top/kernel/config/bench.config"
-	[ "$opt_config" = bench ] || echo "$top/kernel/config/$opt_config.config"
+	local name fragment
+
+	for name in $(printf '%s\n' bench "$opt_config" | uniq); do
+		for fragment in "$top/kernel/config/$name.config" "$top/kernel/config/$name-$opt_kernel.config"; do
+			[ ! -f "$fragment" ] || echo "$fragment"
+		done
+	done
 }
 
 configure_kernel() { # OBJ
@@ -141,11 +177,13 @@ configure_kernel() { # OBJ
 }
 
 # objtool's objects record absolute paths. With wrong ones make would rebuild
-# objtool, and then every object, because objtool has checked them all.
+# objtool, and then every object, because objtool has checked them all. From 6.13 on,
+# the folder's Makefile names the tree, too: with a wrong one make would build that tree.
 seed_objects() { # FROM TO
 	rm -rf "$2.new"
 	cp -a "$1" "$2.new"
 	rm -f "$2.new/.stamp"
+	sed -i "s,$(dirname "$1")/,$(dirname "$2")/,g" "$2.new/Makefile"
 	find "$2.new/tools" \( -name '*.cmd' -o -name '*.d' \) -exec sed -i "s,$(dirname "$1")/,$(dirname "$2")/,g" {} +
 	mv "$2.new" "$2"
 }
@@ -187,9 +225,10 @@ want_kernel() {
 	unlock
 }
 
-# The kernel selftests of futexes, upstream's and the series', into $top/build/kselftest.
+# The kernel selftests of futexes, upstream's and the series', into a folder
+# for each version.
 want_kselftest() {
-	kselftest=$top/build/kselftest
+	kselftest=$top/build/kselftest-$opt_kernel
 	mkdir -p "$kselftest" || die "wanted to write $kselftest, can't; is the disk full or the folder not yours?"
 	step kselftest "building the kernel's futex selftests" build_kselftest
 }

@@ -107,6 +107,21 @@ want_packages() {
 	step packages "installing ${#missing[@]} Debian packages: ${missing[*]}" install_packages "${missing[@]}"
 }
 
+no_mirror="wanted a Debian mirror among apt's sources, found none; add one to /etc/apt/sources.list.d"
+
+# A line of apt's for the suite, with the mirror that apt uses.
+source_list() { # deb|deb-src SUITE
+	local uri key=/usr/share/keyrings/debian-archive-keyring.gpg
+	# Before the first apt-get update, apt does not know the label.
+	# shellcheck disable=SC2016
+	uri=$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' 'Created-By: Packages' 2> /dev/null |
+		awk '$1 == "Debian" && !sure { sure = $2 } $1 ~ /^[$]/ && $2 ~ /\/debian\/$/ { perhaps = $2 }
+			END { print sure ? sure : perhaps }' || true)
+	[ -n "$uri" ] || return 1
+	[ -e $key ] || key=''
+	echo "$1 ${key:+[signed-by=$key] }$uri $2 main"
+}
+
 make_venv() {
 	rm -rf "$vm/venv.new" "$vm/venv"
 	# Made in its final place: a virtual environment can't be moved. The
