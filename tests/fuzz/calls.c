@@ -22,6 +22,8 @@
 
 /* FUTEX_LOCK_PI2, which not every header has. The last of Linux 6.12. */
 #define LOCK_PI2 13
+/* Newer kernels: FUTEX_ROBUST_UNLOCK and FUTEX_ROBUST_LIST32. */
+#define ROBUST_FLAGS 0x600u
 
 enum {
 	NR_COMPAT_FUTEX = 240,
@@ -436,6 +438,9 @@ static uint32_t any_op(struct dice *dice)
 		op |= FUTEX_CLOCK_REALTIME;
 	if (!roll(dice, 50))
 		op |= 1u << (9 + roll(dice, 23));
+	/* There are robust unlocks, which write where no futex need be. Not what is tested. */
+	if (set.has_robust_unlock && (op & FUTEX_CMD_MASK & ~ROBUST_FLAGS) != FUTEX_SWAP)
+		op &= ~ROBUST_FLAGS;
 	return op;
 }
 
