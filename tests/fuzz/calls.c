@@ -694,7 +694,7 @@ static int swap_refused(const struct call *call, const struct request *request)
 
 	if (error)
 		return error;
-	if (call->op & FUTEX_CLOCK_REALTIME)
+	if (call->op & (FUTEX_CLOCK_REALTIME | ROBUST_FLAGS))
 		return ENOSYS;
 	if (request->val3 & ~FUTEX_TID_MASK)
 		return EINVAL;
@@ -819,7 +819,9 @@ static bool is_operation(uint32_t cmd)
 static const char *futex_fault(const struct call *call, const struct request *request,
 			       const struct answer *answer)
 {
-	const uint32_t cmd = call->op & FUTEX_CMD_MASK;
+	/* A kernel that knows the flags of robust unlocks looks at the time first, as above. */
+	const uint32_t flags = set.has_robust_unlock ? ROBUST_FLAGS : 0;
+	const uint32_t cmd = call->op & FUTEX_CMD_MASK & ~flags;
 
 	/* What the kernel says to itself (ERESTARTSYS and its like) must stay there. */
 	if (answer->ret < -1 || (answer->ret < 0 && answer->error >= 256))
