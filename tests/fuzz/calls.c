@@ -22,6 +22,8 @@
 
 /* FUTEX_LOCK_PI2, which not every header has. The last of Linux 6.12. */
 #define LOCK_PI2 13
+/* Newer kernels: FUTEX_ROBUST_UNLOCK and FUTEX_ROBUST_LIST32. */
+#define ROBUST_FLAGS 0x600u
 
 enum {
 	NR_COMPAT_FUTEX = 240,
@@ -436,6 +438,9 @@ static uint32_t any_op(struct dice *dice)
 		op |= FUTEX_CLOCK_REALTIME;
 	if (!roll(dice, 50))
 		op |= 1u << (9 + roll(dice, 23));
+	/* There are robust unlocks, which write where no futex need be. Not what is tested. */
+	if (set.has_robust_unlock && (op & FUTEX_CMD_MASK & ~ROBUST_FLAGS) != FUTEX_SWAP)
+		op &= ~ROBUST_FLAGS;
 	return op;
 }
 
@@ -689,7 +694,7 @@ static int swap_refused(const struct call *call, const struct request *request)
 
 	if (error)
 		return error;
-	if (call->op & FUTEX_CLOCK_REALTIME)
+	if (call->op & (FUTEX_CLOCK_REALTIME | ROBUST_FLAGS))
 		return ENOSYS;
 	if (request->val3 & ~FUTEX_TID_MASK)
 		return EINVAL;
@@ -814,7 +819,9 @@ static bool is_operation(uint32_t cmd)
 static const char *futex_fault(const struct call *call, const struct request *request,
 			       const struct answer *answer)
 {
-	const uint32_t cmd = call->op & FUTEX_CMD_MASK;
+	/* A kernel that knows the flags of robust unlocks looks at the time first, as above. */
+	const uint32_t flags = set.has_robust_unlock ? ROBUST_FLAGS : 0;
+	const uint32_t cmd = call->op & FUTEX_CMD_MASK & ~flags;
 
 	/* What the kernel says to itself (ERESTARTSYS and its like) must stay there. */
 	if (answer->ret < -1 || (answer->ret < 0 && answer->error >= 256))

@@ -528,6 +528,13 @@ static void remove_groups(void)
 	}
 }
 
+/* FUTEX_WAKE with FUTEX_ROBUST_UNLOCK. NULL cannot be unlocked. */
+static bool kernel_has_robust_unlock(void)
+{
+	return syscall(SYS_futex, NULL, FUTEX_WAKE | 0x200, 0, NULL, NULL, 0) >= 0 ||
+	       errno != ENOSYS;
+}
+
 static bool kernel_has_swap(void)
 {
 	const int op = FUTEX_SWAP | FUTEX_PRIVATE_FLAG;
@@ -697,6 +704,7 @@ int main(int argc, char **argv)
 	set.supervisor = getpid();
 	set.cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
 	set.has_swap = kernel_has_swap();
+	set.has_robust_unlock = kernel_has_robust_unlock();
 	if (!set.has_swap && (set.need_swap || set.faults)) {
 		fprintf(stderr,
 			NAME

@@ -168,7 +168,7 @@ struct settings {
 	int threads, processes, patience, only;
 	bool need_swap, machine, faults, print;
 	/* Found out. */
-	bool has_swap, has_compat;
+	bool has_swap, has_compat, has_robust_unlock;
 	int cpus;
 	pid_t supervisor;
 	char group[128];
