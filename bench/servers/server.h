@@ -71,21 +71,25 @@ inline off_t next_cold(int fd)
 	return at;
 }
 
+// Not in line: its page would be part of each stack.
+[[gnu::noinline]] inline void read_cold_page()
+{
+	static const int fd = open_cold();
+	char page[cold_page];
+
+	if (pread(fd, page, sizeof(page), next_cold(fd)) != static_cast<ssize_t>(sizeof(page)))
+		die("pread");
+}
+
 // As most servers do: whoever waits for the answer, waits.
 inline void block_if_asked(const char *buffer)
 {
 	const std::uint32_t us = block_of(buffer);
 
-	if (us == read_cold) {
-		static const int fd = open_cold();
-		char page[cold_page];
-
-		if (pread(fd, page, sizeof(page), next_cold(fd)) !=
-		    static_cast<ssize_t>(sizeof(page)))
-			die("pread");
-	} else if (us) {
+	if (us == read_cold)
+		read_cold_page();
+	else if (us)
 		block(us);
-	}
 }
 
 inline void set_nonblocking(int fd)

@@ -40,7 +40,7 @@ void block_announced(std::uint32_t us)
 }
 
 // By the layer: it knows that a file blocks. A descriptor has one position, so each task has its own.
-void read_page(int *fd)
+[[gnu::noinline]] void read_page(int *fd)
 {
 	char page[cold_page];
 
