@@ -762,7 +762,7 @@ static const char *wait_fault(const struct call *call, const struct request *req
 								  "wanted to be refused, otherwise";
 	/* A timeout that could be read after all leads on to what is refused next. */
 	if (must < 0 && answer->ret < 0 && answer->error == ENOSYS &&
-	    call->op & FUTEX_CLOCK_REALTIME)
+	    call->op & (FUTEX_CLOCK_REALTIME | ROBUST_FLAGS))
 		return NULL;
 	if (answer->ret < 0 && !is_one_of(answer->error, known))
 		return "not an error of this operation";
@@ -798,7 +798,7 @@ static const char *wake_only_fault(const struct call *call, const struct request
 								  "wanted to be refused, otherwise";
 	/* A timeout that could be read after all leads on to what is refused next. */
 	if (must < 0 && answer->ret < 0 && answer->error == ENOSYS &&
-	    call->op & FUTEX_CLOCK_REALTIME)
+	    call->op & (FUTEX_CLOCK_REALTIME | ROBUST_FLAGS))
 		return NULL;
 	if (answer->ret < 0 && answer->error != EINVAL && answer->error != EFAULT)
 		return "not an error of this operation";
