@@ -20,6 +20,9 @@ unpack_source() { # TARBALL-OR-TREE TARGET
 	mv "$2.new" "$2"
 }
 
+# Of apt-cache policy. Reads all of it: grep -q ends at once, and apt-cache by SIGPIPE.
+has_candidate() { grep 'Candidate: [0-9]' > /dev/null; }
+
 # Into a folder, as a release's packages may be of no use beside those of another one. A
 # release may have the kernel in its backports only, and the one before has it not at all.
 fetch_backport() { # PACKAGE TARGET
@@ -30,7 +33,7 @@ fetch_backport() { # PACKAGE TARGET
 	options=(-o "Dir::Etc::sourcelist=$apt/$suite.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$apt/lists"
 		-o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Sandbox::User=root)
 	apt-get "${options[@]}" update || return 1
-	apt-cache "${options[@]}" policy "$1" | grep -q 'Candidate: [0-9]' || { echo "error: $suite has no $1"; return 1; }
+	apt-cache "${options[@]}" policy "$1" | has_candidate || { echo "error: $suite has no $1"; return 1; }
 	rm -rf "$apt/new"
 	mkdir "$apt/new" && cd "$apt/new" && apt-get "${options[@]}" download "$1" || return 1
 	dpkg-deb --fsys-tarfile ./*.deb | tar -xOf - "./usr/src/$1.tar.xz" > "$2.new" && mv "$2.new" "$2" || return 1
@@ -43,7 +46,7 @@ want_archive() {
 
 	archive=/usr/src/$package.tar.xz
 	[ ! -f "$archive" ] || return 0
-	if [ "$opt_kernel" = 6.12 ] || apt-cache policy "$package" | grep -q 'Candidate: [0-9]'; then
+	if [ "$opt_kernel" = 6.12 ] || apt-cache policy "$package" | has_candidate; then
 		want_packages "$package"
 		return
 	fi
