@@ -40,17 +40,17 @@ static int sandbox(int fd, unsigned long calls)
 	return switchto_door_call(door, &m, NULL) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* The next call, after the answer to the last one if there was one. */
+/* Answers the call before, but for the first time, and waits for the next one. */
 static void next_call(struct switchto_door *door, struct switchto_door_message *m, pid_t child,
-		      int answered)
+		      int first)
 {
 	struct timespec deadline;
 	int got;
 
 	clock_gettime(CLOCK_MONOTONIC, &deadline);
 	deadline.tv_sec++;
-	got = answered ? switchto_door_wait(door, m, &deadline) :
-			 switchto_door_reply_wait(door, m, &deadline);
+	got = first ? switchto_door_wait(door, m, &deadline) :
+		      switchto_door_reply_wait(door, m, &deadline);
 	while (got < 0) {
 		if (errno != ETIMEDOUT)
 			err(EXIT_FAILURE, "wanted a call");

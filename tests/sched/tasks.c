@@ -502,6 +502,22 @@ static void take_report(const char *text)
 	atomic_fetch_add(&reports, 1);
 }
 
+/* A scheduler of one slot, whose reports are counted. */
+static struct switchto_sched *with_reports(void)
+{
+	struct switchto_sched_options options = {
+		.size = sizeof(options),
+		.slots = 1,
+		.report = take_report,
+	};
+	struct switchto_sched *sched;
+
+	verdict = (struct verdict){ 0 };
+	atomic_store(&reports, 0);
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	return sched;
+}
+
 static void compute_until_reported(void *arg)
 {
 	char tid[40];
@@ -520,20 +536,13 @@ static void compute_until_reported(void *arg)
 
 static void one_that_never_gives_way_is_reported(void **state)
 {
-	struct switchto_sched_options options = {
-		.size = sizeof(options),
-		.slots = 1,
-		.report = take_report,
-	};
 	struct switchto_sched *sched;
 
 	(void)state;
 	if (slots != 1)
 		skip();
-	verdict = (struct verdict){ 0 };
-	atomic_store(&reports, 0);
+	sched = with_reports();
 	atomic_store(&ended, 0);
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	spawn(sched, compute_until_reported, NULL);
 	spawn(sched, count_turns, NULL);
 	run_tasks(sched);
@@ -566,19 +575,12 @@ static void park_until_cancelled(void *arg)
 /* It gives way, but there is never another one that is ready. */
 static void one_that_polls_is_not_reported(void **state)
 {
-	struct switchto_sched_options options = {
-		.size = sizeof(options),
-		.slots = 1,
-		.report = take_report,
-	};
 	struct switchto_sched *sched;
 
 	(void)state;
 	if (slots != 1)
 		skip();
-	verdict = (struct verdict){ 0 };
-	atomic_store(&reports, 0);
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	sched = with_reports();
 	waits = spawn_handle(sched, park_until_cancelled, NULL);
 	spawn(sched, compute_and_poll, NULL);
 	run_tasks(sched);
