@@ -31,7 +31,7 @@ qemu_more=''
 # Sets $vng: the virtme-ng command line without CMD; with ports for CMD's output if
 # there is an argument. Needs $accel.
 vng_command() { # [streams]
-	local dir args patience=''
+	local dir args for_tcg=''
 	vng=(vng --run "$image" --force-9p --cpus "$opt_cpus" --memory "$opt_mem" --rwdir "$run")
 	for dir in "${opt_rw[@]}"; do
 		vng+=(--rwdir "$(realpath "$dir")")
@@ -39,9 +39,12 @@ vng_command() { # [streams]
 	[ "$accel" = kvm ] || vng+=(--disable-kvm)
 	# A busy host may not run an emulated CPU for long. The kernel then takes the timer for
 	# broken and panics before it has a console, or reports stalls.
-	[ "$accel" = kvm ] || [ -n "$opt_icount" ] || patience='no_timer_check rcupdate.rcu_cpu_stall_timeout=120 watchdog_thresh=60'
+	[ "$accel" = kvm ] || [ -n "$opt_icount" ] || for_tcg='no_timer_check rcupdate.rcu_cpu_stall_timeout=120 watchdog_thresh=60'
+	# With an HPET and several CPUs under -icount, Linux finds the local APIC's timer broken
+	# and sleeps for whole ticks (QEMU 7.2).
+	[ -z "$opt_icount" ] || [ "$opt_cpus" -eq 1 ] || for_tcg=hpet=disable
 	# Log all to a file, whatever the first console omits.
-	for args in "console=hvc0 ignore_loglevel mitigations=off $patience" "${opt_append[@]}"; do
+	for args in "console=hvc0 ignore_loglevel mitigations=off $for_tcg" "${opt_append[@]}"; do
 		vng+=(--append "$args")
 	done
 	args="-pidfile $run/qemu.pid -device virtio-serial-pci,id=vm"

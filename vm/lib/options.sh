@@ -4,17 +4,17 @@
 #
 # The options that several commands in vm/ share. vm/lib.sh sources this file.
 
-opt_kernel=6.12 opt_patched=patched opt_config=bench opt_cpus=2 opt_mem=4G
+opt_kernel=6.12 opt_patched=patched opt_config=bench opt_cpus='' opt_mem=4G
 opt_icount='' opt_accel=auto opt_timeout=0 opt_rw=() opt_append=()
 
 options_help='  --kernel VERSION     kernel version, one of kernel/patches/ (6.12)
   --stock              without the patches
   --config NAME        bench, debug, rt, up, net, kcsan or scx:
                        kernel/config/NAME.config (bench)'
-vm_options_help='  --cpus N             virtual CPUs (2)
+vm_options_help='  --cpus N             virtual CPUs (2; with --icount 1)
   --mem SIZE           memory, as 4G (4G)
-  --icount             count instructions: 1 ns of guest time is 1 instruction;
-                       implies --cpus 1 and --accel tcg
+  --icount             count instructions: 1 ns of guest time is 1 instruction of any
+                       CPU, so that several take turns; implies --accel tcg
   --accel auto|kvm|tcg auto: KVM if a kernel boots under it here, else TCG (auto)
   --timeout SECONDS    end the VM if CMD takes longer; 0: never (0)
   --rw DIR             the VM writes to the host'\''s DIR, not a copy (repeatable)
@@ -53,6 +53,7 @@ check_options() {
 	bench | debug | rt | up | net | kcsan | scx) ;;
 	*) usage_error "--config: wanted bench, debug, rt, up, net, kcsan or scx; found '$opt_config'" ;;
 	esac
+	[ -n "$opt_cpus" ] || opt_cpus=$([ -n "$opt_icount" ] && echo 1 || echo 2)
 	[[ $opt_cpus =~ ^[1-9][0-9]?$ ]] || usage_error "--cpus: wanted 1 to 64, found '$opt_cpus'"
 	[ "$opt_cpus" -le 64 ] || usage_error "--cpus: wanted 1 to 64, found '$opt_cpus'"
 	[[ $opt_mem =~ ^[1-9][0-9]*[MG]$ ]] || usage_error "--mem: wanted a size as 512M or 4G, found '$opt_mem'"
@@ -63,7 +64,7 @@ check_options() {
 	esac
 	if [ -n "$opt_icount" ]; then
 		[ "$opt_accel" != kvm ] || usage_error "--icount: QEMU counts instructions under TCG only; found --accel kvm"
-		opt_cpus=1 opt_accel=tcg
+		opt_accel=tcg
 	fi
 	local dir
 	for dir in "${opt_rw[@]}"; do
