@@ -157,13 +157,11 @@ static void *monitor(void *arg)
 			else if (next < pause)
 				pause = next;
 		}
-		idle = pause == IDLE ? idle + 1 : 0;
+		idle = pause == IDLE && !alert ? idle + 1 : 0;
 		second = pause == ALERT && !second;
-		if (alert && pause > ALERT)
-			pause = ALERT;
-		else if (!alert && pause == ALERT && !second)
-			pause = busy;
-		else if (idle && idle < PATIENCE && spare)
+		if (alert)
+			pause = pause < ALERT ? pause : ALERT;
+		else if ((pause == ALERT && !second) || (idle && idle < PATIENCE && spare))
 			pause = busy;
 		/*
 		 * A region that begins now ends a long sleep, see switchto_block_begin(). One that has
