@@ -132,37 +132,49 @@ static bool has_region(struct switchto_sched *sched)
 	return false;
 }
 
+struct pace {
+	bool spare;	    /* a CPU for the monitor */
+	bool second;	    /* the next look is */
+	unsigned int idle;  /* looks without a task */
+	unsigned int alert; /* looks that come soon */
+};
+
+/* Looks at all slots. How long until the next time. */
+static nsec_t look_around(struct switchto_sched *sched, struct pace *pace)
+{
+	const nsec_t busy = pace->spare ? BUSY : BUSY_NO_SPARE_CPU;
+	nsec_t pause = IDLE;
+
+	if (pace->alert)
+		pace->alert--;
+	for (unsigned int i = 0; i < sched->slots; i++) {
+		nsec_t next = look_at(&sched->slot[i], busy);
+
+		if (next == TAKEN)
+			pace->alert = ALERT_LOOKS;
+		else if (next < pause)
+			pause = next;
+	}
+	pace->idle = pause == IDLE && !pace->alert ? pace->idle + 1 : 0;
+	pace->second = pause == ALERT && !pace->second;
+	if (pace->alert)
+		return pause < ALERT ? pause : ALERT;
+	if (pause == ALERT && !pace->second)
+		return busy;
+	return pace->idle && pace->idle < PATIENCE && pace->spare ? busy : pause;
+}
+
 static void *monitor(void *arg)
 {
 	struct switchto_sched *sched = arg;
-	const bool spare = switchto_cpus() > sched->slots;
-	const nsec_t busy = spare ? BUSY : BUSY_NO_SPARE_CPU;
-	unsigned int idle = 0;	/* looks without a task */
-	unsigned int alert = 0; /* looks that come soon */
-	bool second = false;	/* the next look is */
+	struct pace pace = { .spare = switchto_cpus() > sched->slots };
 
 	/* The default would make 20 us 70. */
 	prctl(PR_SET_TIMERSLACK, 1);
 	for (;;) {
-		nsec_t pause = IDLE;
+		nsec_t pause = look_around(sched, &pace);
 		uint32_t word;
 
-		if (alert)
-			alert--;
-		for (unsigned int i = 0; i < sched->slots; i++) {
-			nsec_t next = look_at(&sched->slot[i], busy);
-
-			if (next == TAKEN)
-				alert = ALERT_LOOKS;
-			else if (next < pause)
-				pause = next;
-		}
-		idle = pause == IDLE && !alert ? idle + 1 : 0;
-		second = pause == ALERT && !second;
-		if (alert)
-			pause = pause < ALERT ? pause : ALERT;
-		else if ((pause == ALERT && !second) || (idle && idle < PATIENCE && spare))
-			pause = busy;
 		/*
 		 * A region that begins now ends a long sleep, see switchto_block_begin(). One that has
 		 * begun since the look does not: others may have had the CPU for long meanwhile.
