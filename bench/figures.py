@@ -13,7 +13,7 @@ from results import FREE, ONE_CPU, ONE_THREAD, TITLES
 
 TABLES = ("summary", "rows", "published", "shares", "parked", "ring", "groups", "memory", "context",
           "adopters", "adopters_all", "adopters_checks", "servers", "servers_plain",
-          "servers_block", "servers_one_cpu", "servers_cold", "servers_delay", "servers_memory",
+          "servers_block", "servers_one_cpu", "servers_delay", "servers_memory",
           "servers_state", "packets", "packets_veth",
           "packets_rate", "packets_state", "calls",
           "calls_state")
@@ -185,9 +185,6 @@ class Tables:
 
     def servers_delay(self):
         return servers.table.delay_table(self.echo)
-
-    def servers_cold(self):
-        return servers.table.time_table(self.echo, "cold")
 
     def servers_memory(self):
         return servers.table.memory_table(self.echo)

@@ -330,8 +330,9 @@ int switchto_sleep_until(const struct timespec *deadline);
  * switchto_block_begin() - begin a blocking region
  *
  * In it the task may block, or compute for long, without stopping its slot: if that takes
- * more than some 20 us, the other tasks of the slot go on. No call of the scheduler but
- * switchto_unpark() and switchto_block_end() may stand in it. Regions do not nest.
+ * more than some 20 us, the other tasks of the slot go on; at once, if the last region did. No call
+ * of the scheduler but switchto_unpark() and switchto_block_end() may stand in it. Regions do not
+ * nest.
  *
  * Return: 0, or -1 and errno: EPERM, EDEADLK; EINVAL, in a region.
  */

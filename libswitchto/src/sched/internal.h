@@ -129,6 +129,7 @@ struct thread {
 	uint32_t user;	   /* slot->owner while it is outside; set by who grants it the slot */
 	struct switchto_task *task;
 	bool in_region;			 /* a blocking one */
+	nsec_t gave_up;			 /* when it began, and gave the slot up; 0: it did not */
 	struct thread *next_idle, *next; /* among the idle ones; among all */
 	struct switchto_sched *sched;
 	pthread_t pthread;
@@ -166,6 +167,7 @@ struct slot {
 	bool over; /* its dispatcher found no tasks, and ended. With the scheduler's lock */
 	/* How many picks until it polls, and how often it did. The monitor looks whether they change. */
 	_Atomic unsigned int picks, polls;
+	atomic_bool long_regions; /* the last blocking region was one, see switchto_block_begin() */
 	struct timers timers;
 	int epoll, event;      /* what it polls, and the eventfd that wakes it */
 	struct io_uring *ring; /* NULL: the engine is epoll */
