@@ -45,7 +45,7 @@ def load(folder, name):
     if not os.path.exists(path):
         return []
     keys = ("server", "mode", "sessions", "burst", "server_ns", "sent", "received", "p50", "p99",
-            "highest", "rate", "ns", "queue_bytes", "drops")
+            "highest", "rate", "queue_bytes", "drops")
     with open(path, encoding="utf-8") as file:
         return [{key: row[key] for key in keys if key in row}
                 for row in map(json.loads, file) if "left_out" not in row]
@@ -121,7 +121,7 @@ def rate_table(data):
     return markdown(["server", "highest, packets/s", "seconds", "sent", "lost", "p50, us", "p99, us",
                      "deepest queue, KiB"],
                     [[RATES.get(row["server"]) or TITLES[row["server"]], f"{row['highest']:,}",
-                      f"{row['ns'] / 1e9:.0f}", f"{row['sent']:,}",
+                      f"{row['sent'] / row['rate']:.0f}", f"{row['sent']:,}",
                       f"{row['sent'] - row['received']:,}", f"{row['p50'] / 1000:,.0f}",
                       f"{row['p99'] / 1000:,.0f}",
                       "" if "--xdp" in row["server"] else f"{row['queue_bytes'] / 1024:,.0f}"]
