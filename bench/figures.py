@@ -15,7 +15,7 @@ TABLES = ("summary", "rows", "published", "shares", "parked", "ring", "groups", 
           "adopters", "adopters_all", "adopters_checks", "servers", "servers_plain",
           "servers_block", "servers_one_cpu", "servers_delay", "servers_memory",
           "servers_state", "packets", "packets_veth",
-          "packets_rate", "packets_state", "calls",
+          "packets_crypto", "packets_rate", "packets_state", "calls",
           "calls_state")
 MEMORY = {
     "kernel_stack": "kernel stack",
@@ -195,12 +195,14 @@ class Tables:
     def packets_veth(self):
         return packets.veth_table(self.echo)
 
+    def packets_crypto(self):
+        return packets.crypto_table(self.echo)
+
     def packets_rate(self):
         return packets.rate_table(self.echo)
 
     def packets_state(self):
-        return [f"Run: {self.echo['packets_state']}." if "packets_state" in self.echo else
-                "No run yet."]
+        return [line for text in packets.states(self.echo) for line in textwrap.wrap(text, 95)]
 
     def servers_state(self):
         return [line for text in servers.table.state(self.echo)

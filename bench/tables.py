@@ -119,6 +119,20 @@ def collect_adopters(folder):
     return dict(sorted(programs.items()))
 
 
+def collect_servers(folder):
+    """Of a results folder of vm/bench --servers; what was not run keeps the figures that it had."""
+    kept = json.loads(read(SERVERS)) if os.path.exists(SERVERS) else {}
+    found = servers.table.read(folder)
+    if found["insn"]:
+        found |= calls.read(folder)
+    else:
+        found = {}
+    found |= packets.read(folder)
+    if not found:
+        raise results.BadInput(f"{folder}: wanted the results of vm/bench --servers, found none")
+    return kept | found
+
+
 def as_json(data):
     """One row a line."""
     def block(value):
@@ -192,12 +206,7 @@ def run(args):
         data, *loaded = collect(args.folder)
     try:
         programs = collect_adopters(args.adopters) if args.adopters else json.loads(read(ADOPTERS))
-        echo = servers.table.read(args.servers) if args.servers else json.loads(read(SERVERS))
-        if not echo["insn"]:
-            raise results.BadInput(f"{args.servers}: wanted the results of vm/bench --servers, "
-                                   "found none")
-        if args.servers:
-            echo |= calls.read(args.servers) | packets.read(args.servers)
+        echo = collect_servers(args.servers) if args.servers else json.loads(read(SERVERS))
         tables = Tables(data or json.loads(read(RESULTS)), programs, echo)
     except (LookupError, TypeError, ValueError) as error:
         raise results.BadInput(f"{RESULTS}, {ADOPTERS} and {SERVERS}: wanted what --from, "

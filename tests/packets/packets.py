@@ -9,6 +9,7 @@ Waits are for conditions, and fail after PATIENCE seconds.
 """
 
 import ctypes
+import errno
 import http.client
 import json
 import os
@@ -35,15 +36,12 @@ class Skip(Exception):
 class Server:
     """packet-server in the background. After stop(): its exit status, counters and messages."""
 
-    def __init__(self, *args, address="127.0.0.1", prefix=(), limit=None):
-        def limit_files():
-            if limit:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    def __init__(self, *args, address="127.0.0.1", prefix=(), prepare=None):
         # pylint: disable=consider-using-with
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
             [*prefix, *LAUNCHER, SERVER, "--json", *args, f"{address}:0"], stdout=subprocess.PIPE,
-            stderr=self.errors, preexec_fn=limit_files)
+            stderr=self.errors, preexec_fn=prepare)
         line = self.process.stdout.readline().decode()
         self.stats = None
         if not line.startswith("listening on "):
@@ -63,8 +61,8 @@ class Server:
         """-> the sum of the slots' counters"""
         assert self.process.poll() is None, f"the server has ended: {self.messages()}"
         self.process.send_signal(signal.SIGTERM)
-        output = self.process.stdout.read().decode()
-        assert self.process.wait() == 0, f"{self.process.returncode}: {self.messages()}"
+        output = self.process.communicate(timeout=PATIENCE)[0].decode()
+        assert self.process.returncode == 0, f"{self.process.returncode}: {self.messages()}"
         slots = json.loads(output.splitlines()[-1])["slots"]
         self.stats = {key: sum(slot[key] for slot in slots)
                       for key in slots[0] if key not in ("slot", "batches")}
@@ -152,6 +150,7 @@ def test_udp():
     bad_datagrams()
     no_room()
     idle_sessions_end()
+    no_memory()
     forged()
     command_line()
 
@@ -193,6 +192,26 @@ def idle_sessions_end():
         assert echoed(server)
         stats = server.stop()
         assert stats["begun"] == 2 and stats["timed_out"] == 1, stats
+
+
+def refuse_to_receive():
+    """From now on, recvmmsg(2) fails with ENOMEM: a filter of seccomp(2)."""
+    load_number, equal, return_it = 0x20, 0x15, 0x06
+    filters = b"".join(struct.pack("HBBI", *line) for line in (
+        (load_number, 0, 0, 0), (equal, 0, 1, 299), (return_it, 0, 0, 0x50000 | errno.ENOMEM),
+        (return_it, 0, 0, 0x7fff0000)))
+    program = struct.pack("HP", 4, ctypes.addressof(kept := ctypes.create_string_buffer(filters)))
+    prctl = ctypes.CDLL(None).prctl
+    assert prctl(38, 1, 0, 0, 0) == 0 and prctl(22, 2, program, 0, 0) == 0, kept
+
+
+def no_memory():
+    """A server that can't receive tries again, and ends when it is to end."""
+    if os.uname().machine != "x86_64":  # where recvmmsg(2) has that number
+        return
+    with Server("--slots", "2", "udp", prepare=refuse_to_receive) as server:
+        time.sleep(0.1)
+        server.stop()
 
 
 def forged():
@@ -315,7 +334,8 @@ def test_tcp():
 
 def no_descriptors():
     """More clients than descriptors: those without are turned away, and later there is room."""
-    with Server("--slots", "1", "tcp", limit=40) as server:
+    with Server("--slots", "1", "tcp", prepare=lambda: resource.setrlimit(
+            resource.RLIMIT_NOFILE, (40, 40))) as server:
         clients = [socket.create_connection(server.address, timeout=PATIENCE) for _ in range(60)]
         served = []
         for client in clients:

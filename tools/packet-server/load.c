@@ -314,16 +314,19 @@ static void close_sessions(void)
 	free(sessions);
 }
 
-static uint8_t pattern(uint32_t session, uint32_t number, size_t at)
+/* 0, 1, 2 and so on: the content of a packet is a part of them. */
+static uint8_t counted[256 + PACKET_MAX];
+
+static const uint8_t *pattern(uint32_t session, uint32_t number, size_t at)
 {
-	return (uint8_t)(session * 7 + number * 13 + at);
+	return counted + (session * 7 + number * 13) % 256 + at;
 }
 
 static void fill(uint8_t *packet, const struct head *head)
 {
 	memcpy(packet, head, sizeof(*head));
-	for (size_t i = sizeof(*head); i < options.size; i++)
-		packet[i] = pattern(head->session, head->number, i);
+	memcpy(packet + sizeof(*head), pattern(head->session, head->number, sizeof(*head)),
+	       options.size - sizeof(*head));
 }
 
 static bool is_right(const uint8_t *packet, size_t size, uint32_t session, struct head *head)
@@ -331,12 +334,9 @@ static bool is_right(const uint8_t *packet, size_t size, uint32_t session, struc
 	if (size != options.size)
 		return false;
 	memcpy(head, packet, sizeof(*head));
-	if (head->session != session)
-		return false;
-	for (size_t i = sizeof(*head); i < options.size; i++)
-		if (packet[i] != pattern(session, head->number, i))
-			return false;
-	return true;
+	return head->session == session &&
+	       memcmp(packet + sizeof(*head), pattern(session, head->number, sizeof(*head)),
+		      size - sizeof(*head)) == 0;
 }
 
 static void send_packets(struct session *session, unsigned long count, uint8_t *data, size_t size)
@@ -522,14 +522,19 @@ static struct result closed_loop(uint64_t packets)
 
 /* --- a rate --- */
 
-/* What waits in the server's sockets, in bytes, as /proc/net/udp has it. */
+/*
+ * What waits in the server's sockets, in bytes, as /proc/net/udp has it: that of the server, which
+ * may be in another network namespace.
+ */
 static unsigned long queue_of_server(unsigned long *drops)
 {
-	FILE *file = fopen("/proc/net/udp", "re");
 	unsigned long all = 0, bytes, dropped;
 	unsigned int port;
 	char line[256];
+	FILE *file;
 
+	snprintf(line, sizeof(line), "/proc/%d/net/udp", server_pid > 0 ? server_pid : getpid());
+	file = fopen(line, "re");
 	*drops = 0;
 	while (file && fgets(line, sizeof(line), file))
 		if (sscanf(line,
@@ -544,47 +549,62 @@ static unsigned long queue_of_server(unsigned long *drops)
 	return all;
 }
 
-static void take_all(struct result *result, int timeout_ms)
+/* Waits for answers until @deadline, at most. */
+static void take_all(struct result *result, int64_t deadline)
 {
+	const int64_t left = deadline - now_ns();
+	const struct timespec timeout = { left / 1000000000, left % 1000000000 }, none = { 0, 0 };
 	struct epoll_event events[128];
-	const int count = epoll_wait(poller, events, 128, timeout_ms);
+	const int count = epoll_pwait2(poller, events, 128, left > 0 ? &timeout : &none, NULL);
 
+	if (count == -1 && errno != EINTR)
+		die("epoll_pwait2");
 	for (int i = 0; i < count; i++)
 		result->received += take_answers(&sessions[events[i].data.u32]);
 }
 
-static struct result open_loop(unsigned long rate, double seconds, unsigned long *deepest)
+/* Packets that have no answer yet, wherever they wait: the most in each half of a run. */
+struct backlog {
+	uint64_t first, second;
+	unsigned long queue; /* the most in the server's sockets, in bytes */
+};
+
+static struct result open_loop(unsigned long rate, double seconds, struct backlog *backlog)
 {
 	const int64_t begin = now_ns(), cpu = server_time(), end = begin + (int64_t)(seconds * 1e9);
 	const double interval = 1e9 * (double)options.burst / (double)rate;
 	struct result result = { 0, 0, 0, 0 };
-	int64_t looked = begin, last;
+	int64_t looked = begin, last, due;
 	uint64_t bursts = 0, before;
-	unsigned long drops, depth;
+	unsigned long drops, queue;
 
 	memset(latencies, 0, sizeof(latencies));
-	*deepest = 0;
+	*backlog = (struct backlog){ 0, 0, 0 };
 	for (int64_t now = begin; now < end; now = now_ns()) {
-		while (begin + (int64_t)((double)bursts * interval) <= now) {
+		uint64_t *most = now - begin < end - now ? &backlog->first : &backlog->second;
+
+		while ((due = begin + (int64_t)((double)bursts * interval)) <= now) {
 			send_burst(&sessions[bursts++ % options.sessions]);
 			result.sent += options.burst;
 			if (bursts % 16 == 0)
 				take_all(&result, 0);
 		}
 		if (now - looked > 20000000) {
-			depth = queue_of_server(&drops);
-			if (depth > *deepest)
-				*deepest = depth;
+			queue = queue_of_server(&drops);
+			if (queue > backlog->queue)
+				backlog->queue = queue;
 			looked = now;
 		}
-		take_all(&result, interval > 2e6 ? 1 : 0);
+		take_all(&result, due < end ? due : end);
+		if (result.sent - result.received > *most)
+			*most = result.sent - result.received;
 	}
 	result.ns = now_ns() - begin;
 	result.server_ns = server_time() - cpu;
 	/* Until all are there, or none has come for a second. */
 	for (last = now_ns(), before = result.received;
 	     result.received < result.sent && now_ns() - last < 1000000000;) {
-		take_all(&result, 50);
+		take_all(&result, now_ns() + 50000000);
 		if (result.received != before) {
 			before = result.received;
 			last = now_ns();
@@ -593,28 +613,32 @@ static struct result open_loop(unsigned long rate, double seconds, unsigned long
 	return result;
 }
 
-/* Without loss, without a queue that grows, and really at that rate. */
+/*
+ * Without loss, and really at that rate. A backlog that grows is twice as long at the end as in the
+ * middle: such a run only ends before the queue is full.
+ */
 static bool holds(unsigned long rate)
 {
-	unsigned long deepest;
-	const struct result result = open_loop(rate, 2, &deepest);
+	struct backlog backlog;
+	const struct result result = open_loop(rate, 1, &backlog);
 
-	return result.received == result.sent && percentile(0.5) < 50000000 &&
-	       (double)result.sent > 1.8 * (double)rate;
+	return result.received == result.sent && (double)result.sent > 0.98 * (double)rate &&
+	       backlog.second < backlog.first + backlog.first / 2 + 16 * options.burst;
 }
 
-static unsigned long highest_rate(void)
+/* @near: that of a closed loop, to begin with. */
+static unsigned long highest_rate(unsigned long near)
 {
-	unsigned long good = 0, bad = 50 * options.burst;
+	unsigned long good = 0, bad = near / 2 + options.burst;
 
 	while (bad < 100000000 && holds(bad)) {
 		good = bad;
 		bad *= 2;
 	}
-	for (int i = 0; i < 5 && good; i++) {
+	for (int i = 0; i < 6; i++) {
 		const unsigned long middle = good + (bad - good) / 2;
 
-		if (holds(middle))
+		if (middle && holds(middle))
 			good = middle;
 		else
 			bad = middle;
@@ -649,11 +673,15 @@ static int run_udp(void)
 	memset(latencies, 0, sizeof(latencies));
 	wrong = 0;
 	if (options.rate || options.search) {
-		unsigned long rate = options.rate, highest = 0, deepest, before, after;
+		unsigned long rate = options.rate, highest = 0, before, after;
+		struct backlog backlog;
 
 		if (options.search) {
+			result = closed_loop(options.packets);
+			wrong = 0;
 			options.rate = 1;
-			highest = highest_rate();
+			highest = highest_rate(
+				(unsigned long)(1e9 * (double)result.received / (double)result.ns));
 			rate = highest - highest / 10;
 		}
 		if (!rate) {
@@ -662,11 +690,15 @@ static int run_udp(void)
 			return 1;
 		}
 		queue_of_server(&before);
-		result = open_loop(rate, (double)options.seconds, &deepest);
+		result = open_loop(rate, (double)options.seconds, &backlog);
 		queue_of_server(&after);
 		print_result("rate", &result);
-		printf(", \"rate\": %lu, \"highest\": %lu, \"queue_bytes\": %lu, \"drops\": %lu}\n",
-		       rate, highest, deepest, after - before);
+		printf(", \"rate\": %lu, \"highest\": %lu, \"backlog\": %lu, "
+		       "\"queue_bytes\": %lu, \"drops\": %lu}\n",
+		       rate, highest,
+		       (unsigned long)(backlog.first > backlog.second ? backlog.first :
+									backlog.second),
+		       backlog.queue, after - before);
 	} else {
 		result = closed_loop(options.packets);
 		print_result("udp", &result);
@@ -856,7 +888,7 @@ static bool take_bytes(struct session *session)
 		die("recv");
 	for (ssize_t i = 0; i < n; i++, session->received++)
 		if (session->received >= sizeof(struct head) &&
-		    buffer[i] != pattern(number, session->number, session->received))
+		    buffer[i] != *pattern(number, session->number, session->received))
 			wrong++;
 	if (session->received < options.size)
 		return false;
@@ -1039,6 +1071,8 @@ int main(int argc, char **argv)
 	if (options.apart)
 		stay_on(1);
 	buffer = allocate(1, GRO_MAX + CRYPTO_OVERHEAD);
+	for (size_t i = 0; i < sizeof(counted); i++)
+		counted[i] = (uint8_t)i;
 	if (options.sealed) {
 		crypto = crypto_new(options.kernel, options.key, false, &reason);
 		if (!crypto) {

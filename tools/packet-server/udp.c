@@ -338,10 +338,12 @@ static bool is_over(struct udp *udp, int error)
 {
 	const struct timespec soon = as_timespec(now_ns() + 10000000);
 
+	/* A lack of memory, say, will pass. But a task that is cancelled does not sleep. */
+	if (error != ECANCELED && error != EBADF && error != ETIMEDOUT && error != EINTR &&
+	    switchto_sleep_until(&soon))
+		error = errno;
 	if (error == ECANCELED || error == EBADF)
 		udp->over = true;
-	else if (error != ETIMEDOUT && error != EINTR) /* a lack of memory, say, will pass */
-		switchto_sleep_until(&soon);
 	return udp->over;
 }
 
