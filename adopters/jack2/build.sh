@@ -16,23 +16,28 @@ columns=(
 benchmarks=(
 	'chain-8 bin/chain 8 2000'
 	'chain-2 bin/chain 2 2000'
+	'chain-8-places-64 /usr/bin/env -C places-64 bin/chain 8 2000'
 )
 ignore=''
 
 build() { # VARIANT SOURCE OUT
-	local option='' flags=-Wl,-rpath,$3/lib here
+	local option='' flags here places out
 	here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-	if [ "$1" = patched ]; then
-		option=--switchto=yes
-		flags+=" -Wl,-rpath,$(pkg-config --variable=libdir switchto)"
-	fi
-	(
-		# Only what the tests and the benchmarks use.
-		cd "$2" && CFLAGS=-O2 CXXFLAGS=-O2 LINKFLAGS=$flags python3 ./waf configure --out "$3/build" --prefix "$3" --libdir "$3/lib" --classic \
-			--example-tools $option --alsa=no --firewire=no --iio=no --opus=no --celt=no --samplerate=no \
-			--sndfile=no --readline=no --systemd=no --db=no --zalsa=no &&
-			python3 ./waf build install -j "$(nproc)" --targets=clientlib,serverlib,jackd,dummy,inprocess,jack_test
-	) && gcc -std=gnu11 -O2 -o "$3/bin/chain" "$here/chain.c" -I "$2/common" -L "$3/lib" -ljack -pthread -Wl,-rpath,"$3/lib"
+	[ "$1" != patched ] || option=--switchto=yes
+	# 256 places for clients are JACK's default.
+	for places in 64 256; do
+		out=$3 flags=''
+		[ "$places" = 256 ] || out=$3/places-$places
+		[ "$1" != patched ] || flags=-Wl,-rpath,$(pkg-config --variable=libdir switchto)
+		(
+			# Only what the tests and the benchmarks use.
+			cd "$2" && CFLAGS=-O2 CXXFLAGS=-O2 LINKFLAGS="-Wl,-rpath,$out/lib $flags" python3 ./waf configure --out "$out/build" \
+				--prefix "$out" --libdir "$out/lib" --clients "$places" --classic --example-tools $option --alsa=no --firewire=no \
+				--iio=no --opus=no --celt=no --samplerate=no --sndfile=no --readline=no --systemd=no --db=no --zalsa=no &&
+				python3 ./waf build install -j "$(nproc)" --targets=clientlib,serverlib,jackd,dummy,inprocess,jack_test
+		) && gcc -std=gnu11 -O2 -o "$out/bin/chain" "$here/chain.c" -I "$2/common" -L "$out/lib" -ljack -pthread -Wl,-rpath,"$out/lib" ||
+			return
+	done
 }
 
 # jack_test says what it found in lines of text. The tests of frame times and of the number of
