@@ -23,13 +23,15 @@ COLUMNS = ("stock unpatched", "stock wake-wait", "patched unpatched", "patched w
 # Of a bar in the chart: its words, its colour.
 BARS = {"unpatched": ("as it is", "#9aa5b1"), "wake-wait": ("wake-wait", "#d1603d"),
         "swap": ("swap", "#1f6f8b"), "user-space": ("its user-space switch", "#c8d6c0")}
+# Of a row: what its figures are.
+UNITS = {"time": "s, free", "insn": "million insn, one CPU", "turns": "ms under -icount, free"}
 TEST = re.compile(r" *\d+/\d+ Test +#\d+: (\S+) \.*(.*)|(ok|not ok) (\S+)$")
 
 
 def read_runs(folder):
     """-> ({(benchmark, unit): {(kernel, column): [value of each round]}}, digests)"""
     samples, digests = {}, {}
-    for unit in ("time", "insn"):
+    for unit in UNITS:
         for kernel in ("stock", "patched"):
             path = os.path.join(folder, f"{unit}-{kernel}.json")
             if not os.path.exists(path):
@@ -38,7 +40,7 @@ def read_runs(folder):
                 for run in map(json.loads, file):
                     samples.setdefault((run["benchmark"], unit), {}) \
                            .setdefault((kernel, run["column"]), []) \
-                           .append(run["seconds" if unit == "time" else "cpu"])
+                           .append(run["cpu" if unit == "insn" else "seconds"])
                     digests.setdefault(run["benchmark"], {}).setdefault(run["digest"], set()) \
                            .add(f"{run['column']} on the {kernel} kernel")
     return samples, digests
@@ -101,7 +103,7 @@ def changed_lines(patch):
 def figure(value, unit):
     if value is None:
         return ""
-    value = value * 1000 if unit == "insn" else value
+    value = value if unit == "time" else value * 1000
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
@@ -130,9 +132,8 @@ def table(programs):
              "|---|---|" + "---:|" * 7]
     for program in programs:
         for row in program["rows"]:
-            what = "million insn, one CPU" if row["unit"] == "insn" else "s, free"
             lines.append("| " + " | ".join([
-                program["title"], f"{row['benchmark']}, {what}", *cells_of(row, COLUMNS),
+                program["title"], f"{row['benchmark']}, {UNITS[row['unit']]}", *cells_of(row, COLUMNS),
                 ratio(row)]) + " |")
     return lines
 
