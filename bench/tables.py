@@ -21,6 +21,7 @@ import re
 import shutil
 import sys
 
+import adopters
 import calls
 import charts
 import packets
@@ -112,8 +113,16 @@ def collect_adopters(folder):
     for path in paths:
         name = os.path.basename(path)[:-5]
         found = json.loads(read(path))
-        programs[name] = found | {key: programs[name][key] for key in ("rows", "tests")
-                                  if name in programs and not found[key]}
+        had = programs.get(name, found)
+        run = {row["unit"] for row in found["rows"]}
+        kept = [row for row in had["rows"] if row["unit"] not in run]
+        if any(row["unit"] == "time" for row in kept):
+            before = had["state"].split("; again")[0]
+            found["state"] = f"{before}; again, without time: {found['state']}"
+        found["rows"] = sorted(found["rows"] + kept,
+                               key=lambda row: list(adopters.UNITS).index(row["unit"]))
+        found["tests"] = found["tests"] or had["tests"]
+        programs[name] = found
         if os.path.exists(path[:-5] + ".png"):
             shutil.copy(path[:-5] + ".png", os.path.join(DOCS, f"adopter-{name}.png"))
     return dict(sorted(programs.items()))
