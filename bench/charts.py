@@ -86,11 +86,12 @@ def insn_chart(plt, columns, growths):
                 continue
             if cell.value is None:
                 state = "skipped" if cell.skipped else "INVALID"
-                axes.text(longest * 0.008, at, f"{column.kind}: {state}, {cell.reason}",
+                axes.text(longest * 0.008, at, f"{column.label}: {state}, {cell.reason}",
                           va="center", fontsize=8, color=FAINT, style="italic")
                 continue
             axes.barh(at, cell.value, bar * 0.92, color=COLOURS[column.kind],
-                      label=f"{column.kind} kernel")
+                      alpha=1 if column.version == columns[-1].version else 0.6,
+                      label=f"{column.label} kernel")
             axes.text(cell.value + longest * 0.008, at, number(cell.value), va="center",
                       fontsize=8.5, color=INK)
 
@@ -256,7 +257,7 @@ def ns_chart(plt, columns, growths):
 
     base = height - top
     for (column, rows), body in zip(panels, bodies):
-        machine = (f"{column.kind} kernel, {column.context['accelerator']}, "
+        machine = (f"{column.label} kernel, {column.context['accelerator']}, "
                    f"{column.context['cpus']} CPUs")
         figure.text(0.15 / width, (base - 0.2) / height, machine, fontsize=11, fontweight="bold",
                     color=INK, va="center")
@@ -374,7 +375,7 @@ def curve_chart(plt, panels, main, below, xlabel):
 
     base = height - top
     for column, curves in drawn:
-        figure.text(0.15 / width, (base - 0.1) / height, f"{column.kind} kernel", fontsize=11,
+        figure.text(0.15 / width, (base - 0.1) / height, f"{column.label} kernel", fontsize=11,
                     fontweight="bold", color=INK, va="center")
         base -= head + body
         curve_panel(figure.add_axes([0.075, base / height, 0.5, body / height]), curves, numbers,

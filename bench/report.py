@@ -59,7 +59,7 @@ def make_table(columns):
     notes = Notes()
     head = ["row", "placement"]
     for letter, column in zip(LETTERS, columns):
-        head += [f"{letter}: {column.kind}\n{column.unit_label}", *cpu_cell(column, "CPU"), "ratio"]
+        head += [f"{letter}: {column.label}\n{column.unit_label}", *cpu_cell(column, "CPU"), "ratio"]
     head += ["2013\nns", "CPU", "ratio", "2020\nns", "ratio"]
 
     rows = []
@@ -131,7 +131,7 @@ def make_curves(curves):
     head = ["row", "column"] + [f"{number:,}" for number in numbers] + ["ratio"]
     rows = []
     for letter, column, key, cells in curves:
-        row = [row_title(key), f"{letter}: {column.kind}, {column.unit_label}"]
+        row = [row_title(key), f"{letter}: {column.label}, {column.unit_label}"]
         for number_of_threads in numbers:
             cell = cells.get(number_of_threads)
             row.append("-" if not cell else

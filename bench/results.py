@@ -144,6 +144,16 @@ class Column:
         return "patched" if self.patched else "stock"
 
     @property
+    def version(self):
+        """As in kernel/patches/: "7.3" of "7.3.4"."""
+        return ".".join(self.context["kernel"].split(".")[:2])
+
+    @property
+    def label(self):
+        """One table may show several kernels."""
+        return f"{self.version} {self.kind}"
+
+    @property
     def unit(self):
         return self.context["unit"]
 
