@@ -51,14 +51,15 @@ def bare(axes):
 
 def emphasise(axes, titles):
     for label, title in zip(axes.get_yticklabels(), titles):
-        if title.startswith("BM_Switch") or title == "BM_FutexSwap":
+        if title.startswith(("BM_Switch", "BM_Door")) or title == "BM_FutexSwap":
             label.set_fontweight("bold")
 
 
 def insn_chart(plt, columns, growths):
     """Bars, cheapest first: one_cpu and what runs in one thread."""
     columns = [c for c in columns if c.unit == "insn"]
-    keys = {key for c in columns for key in c.keys() if key[2] != FREE}
+    keys = {key for c in columns for key in c.keys()
+            if key[2] != FREE and not c.cell(key).skipped}
 
     def best(key):
         values = [c.cell(key).value for c in columns if c.cell(key)]
