@@ -106,9 +106,7 @@ static volatile struct rseq_area *own_area(void)
 	return NULL;
 }
 
-static void elsewhere_make(void)
-{
-}
+static void elsewhere_make(void) {}
 #endif
 
 #define SPINNERS 2
@@ -320,8 +318,7 @@ static void swap_amid_changes(struct worker *w)
 		else if (errno == EFAULT)
 			c->failed++;
 		else
-			CHECK(&w->v,
-			      errno == EAGAIN || errno == ETIMEDOUT || errno == EINTR);
+			CHECK(&w->v, errno == EAGAIN || errno == ETIMEDOUT || errno == EINTR);
 	}
 }
 
@@ -415,8 +412,8 @@ static void mapping_of_the_words_changes(void **state)
 	atomic_store(&arena->over, true);
 	workers_join(&c.w, 1, &v);
 	status = child_status(child);
-	print_message("%ld turns, %ld swaps returned 0, %ld EFAULT\n",
-		      atomic_load(&c.pair->turns), c.returned, c.failed);
+	print_message("%ld turns, %ld swaps returned 0, %ld EFAULT\n", atomic_load(&c.pair->turns),
+		      c.returned, c.failed);
 	CHECK(&v, c.returned > 0);
 	CHECK(&v, is_parked(sleeper.tid));
 	atomic_store(&bystander->turn[0], 1);
