@@ -177,6 +177,7 @@ static bool start_server(void)
 {
 	char line[256] = "", host[64];
 	unsigned int port;
+	char *const *const server = options.server;
 	FILE *output;
 	int ends[2];
 
@@ -192,8 +193,8 @@ static bool start_server(void)
 		dup2(ends[1], STDOUT_FILENO);
 		close(ends[0]);
 		close(ends[1]);
-		execvp(options.server[0], options.server);
-		printf("left out: %s, as execvp() says %s\n", options.server[0], strerror(errno));
+		execvp(server[0], server);
+		printf("left out: %s, as execvp() says %s\n", server[0], strerror(errno));
 		fflush(stdout);
 		_exit(0);
 	}
