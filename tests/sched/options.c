@@ -247,6 +247,38 @@ static void measured(void **state)
 	assert_true(task.blocked_ns < (unsigned long long)passed);
 }
 
+static unsigned long long retakes_of(struct switchto_sched *sched)
+{
+	struct switchto_slot_stats stats = { 0 };
+
+	CHECK_EQ(&verdict, switchto_slot_stats(sched, 0, &stats), 0);
+	return stats.retakes;
+}
+
+/* The monitor takes the slot in the first region. The second does not wait for that. */
+static void block_twice(void *sched)
+{
+	unsigned long long before = retakes_of(sched);
+
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	while (retakes_of(sched) == before)
+		usleep(100);
+	CHECK_EQ(&verdict, switchto_block_end(), 0);
+	before = retakes_of(sched);
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	CHECK_EQ(&verdict, retakes_of(sched), before + 1);
+	CHECK_EQ(&verdict, switchto_block_end(), 0);
+}
+
+static void given_up_at_once(void **state)
+{
+	struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_MEASURE, 1);
+
+	(void)state;
+	spawn(sched, block_twice, sched);
+	run_tasks(sched);
+}
+
 static void not_measured(void **state)
 {
 	struct switchto_sched *sched = new_sched(NULL);
@@ -261,9 +293,9 @@ static void not_measured(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(stolen),	cmocka_unit_test(visited),
-		cmocka_unit_test(not_possible), cmocka_unit_test(measured),
-		cmocka_unit_test(not_measured),
+		cmocka_unit_test(stolen),	    cmocka_unit_test(visited),
+		cmocka_unit_test(not_possible),	    cmocka_unit_test(measured),
+		cmocka_unit_test(given_up_at_once), cmocka_unit_test(not_measured),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;

@@ -47,7 +47,7 @@
  *	run(slot, task)		the caller has picked @task: it runs on @slot from now on
  *	poll(slot, ns)		the caller, who owns @slot, sleeps until there is an event, or for
  *				@ns; NEVER: without a limit
- *	retake(slot, tid)	the monitor has taken @slot from thread @tid
+ *	retake(slot, tid)	@slot was taken from thread @tid, or given up for a region
  *	block_begin()		the calling task is in a blocking region
  *	block_end()		it has left that, and has its slot
  *

@@ -220,9 +220,10 @@ static bool change_owner(struct thread *me, uint32_t from, uint32_t to)
 		if (atomic_compare_exchange_strong(&me->slot->owner, &owner, me->user - USER + to))
 			return true;
 	} while (owner == (me->user - USER + VISITED) && !sched_yield());
-	/* The monitor took the slot. */
+	/* The slot was taken. */
 	switchto_slot_regain(me);
-	atomic_store_explicit(&me->slot->owner, me->user - USER + to, memory_order_release);
+	/* A region's begin is seen by the monitor, or sees that it sleeps: has_region(). */
+	atomic_store(&me->slot->owner, me->user - USER + to);
 	return false;
 }
 
