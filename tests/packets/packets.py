@@ -332,10 +332,38 @@ def test_tcp():
         assert stats["begun"] == 3 and stats["refused"] == 1, stats
 
 
+def turned_away(client):
+    """The server has closed the connection, and sent nothing."""
+    try:
+        return client.recv(10) == b""
+    except ConnectionError:
+        return True
+
+
+def loses_spare(server):
+    """
+    The descriptor that the server keeps to turn clients away with: the limit is too low to open it
+    again. When there is one descriptor again it is for that, not for the client that waits.
+    """
+    def limit(number):
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (number, 40))
+
+    limit(4)
+    with socket.create_connection(server.address, timeout=PATIENCE) as first:
+        time.sleep(0.1)     # some of the server's pauses
+        used = {int(name) for name in os.listdir(f"/proc/{server.process.pid}/fd")}
+        limit(min(set(range(40)) - used) + 1)
+        assert turned_away(first)
+        with socket.create_connection(server.address, timeout=PATIENCE) as second:
+            assert turned_away(second)
+    limit(40)
+
+
 def no_descriptors():
     """More clients than descriptors: those without are turned away, and later there is room."""
     with Server("--slots", "1", "tcp", prepare=lambda: resource.setrlimit(
             resource.RLIMIT_NOFILE, (40, 40))) as server:
+        loses_spare(server)
         clients = [socket.create_connection(server.address, timeout=PATIENCE) for _ in range(60)]
         served = []
         for client in clients:

@@ -190,6 +190,11 @@ static void begin(struct tcp *tcp, int fd)
 	counted(tcp, &tcp->counters->refused, 1);
 }
 
+static int open_spare(void)
+{
+	return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 /*
  * There is no descriptor left for the connection that waits. With the spare one it is accepted and
  * closed, so that its client knows. If others took that one meanwhile, a pause.
@@ -206,9 +211,25 @@ static void turn_away(struct tcp *tcp)
 		if (fd != -1)
 			close(fd);
 	}
-	tcp->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	tcp->spare = open_spare();
 	if (fd == -1)
 		switchto_sleep_until(&soon);
+}
+
+/*
+ * Whether @fd, a new connection, leaves a descriptor to spare. If others took that one when it was
+ * given up, it comes before the connection: without it all further clients would wait.
+ */
+static bool leaves_spare(struct tcp *tcp, int fd)
+{
+	if (tcp->spare == -1)
+		tcp->spare = open_spare();
+	if (tcp->spare != -1)
+		return true;
+	switchto_close(fd);
+	tcp->spare = open_spare();
+	counted(tcp, &tcp->counters->no_descriptors, 1);
+	return false;
 }
 
 void tcp_main(void *arg)
@@ -220,14 +241,16 @@ void tcp_main(void *arg)
 		const int fd = switchto_accept(tcp->fd, NULL, NULL, SOCK_CLOEXEC, NULL);
 		const struct timespec soon = as_timespec(now_ns() + 10000000);
 
-		if (fd >= 0)
-			begin(tcp, fd);
-		else if (errno == EMFILE || errno == ENFILE)
+		if (fd >= 0) {
+			if (leaves_spare(tcp, fd))
+				begin(tcp, fd);
+		} else if (errno == EMFILE || errno == ENFILE) {
 			turn_away(tcp);
-		else if (errno == ECANCELED || errno == EBADF)
+		} else if (errno == ECANCELED || errno == EBADF) {
 			return;
-		else if (errno == ENOMEM || errno == ENOBUFS)
+		} else if (errno == ENOMEM || errno == ENOBUFS) {
 			switchto_sleep_until(&soon);
+		}
 		/* Else it is an error of a connection that ended before it was accepted. */
 	}
 }
@@ -242,7 +265,7 @@ struct tcp *tcp_new(const struct options *options, unsigned int slot, struct cou
 	tcp->slot = slot;
 	tcp->counters = counters;
 	tcp->root = -1;
-	tcp->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	tcp->spare = open_spare();
 	tcp->fd = open_socket(options, SOCK_STREAM, slot);
 	atomic_store(&counters->fd, tcp->fd);
 	if (tcp->fd != -1 && options->what == TCP_HTTP) {
