@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
 #include "robust.h"
+#include "tsan.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -12,24 +13,10 @@
 #include <unistd.h>
 
 /*
- * For ThreadSanitizer the mutexes are not locked: nobody else ever wants them, and in the child of
- * a fork, where their pages are not, it would take another one at the same address for the parent's.
+ * Locks a robust mutex at @mutex. 0 or an error number. For ThreadSanitizer it is not locked: nobody
+ * else ever wants it, and in the child of a fork, where its pages are not, it would take another one
+ * at the same address for the parent's.
  */
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UNDER_TSAN
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__) || defined(UNDER_TSAN)
-#include <sanitizer/tsan_interface.h>
-#else
-#define __tsan_mutex_pre_lock(mutex, flags) ((void)0)
-#define __tsan_mutex_post_lock(mutex, flags, recursion) ((void)0)
-#define __tsan_mutex_pre_unlock(mutex, flags) ((void)0)
-#define __tsan_mutex_post_unlock(mutex, flags) ((void)0)
-#endif
-
-/* Locks a robust mutex at @mutex. 0 or an error number. */
 static int lock_robust(pthread_mutex_t *mutex)
 {
 	pthread_mutexattr_t attr;

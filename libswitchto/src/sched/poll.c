@@ -5,6 +5,7 @@
  * own.
  */
 #define _GNU_SOURCE
+#include "../tsan.h"
 #include "dispatch.h"
 
 #include <fcntl.h>
@@ -115,6 +116,8 @@ static ALWAYS_INLINE void take_events(struct slot *slot, const struct epoll_even
 {
 	bool others = false;
 
+	/* Whoever added a descriptor, maybe while the slot was another's, made its mark before. */
+	__tsan_acquire(&slot->epoll);
 	atomic_store_explicit(&slot->asleep, 0, memory_order_relaxed);
 	for (; n > 0; n--, events++) {
 		// NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): the kernel wrote it
@@ -297,6 +300,7 @@ static int arm(struct slot *slot, struct mark *mark, int fd, int flags, bool out
 		if (!output || out != UNARMED)
 			return 0; /* somebody else was faster */
 	}
+	__tsan_release(&slot->epoll);
 	if (epoll_ctl(slot->epoll, added ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event)) {
 		if (errno != EPERM)
 			return errno;
