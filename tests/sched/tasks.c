@@ -338,6 +338,8 @@ static void stop_cancels(void **state)
 
 /* --- blocking regions --- */
 
+enum { FEW_DESCRIPTORS = 100 };
+
 static atomic_int turns;
 
 /* Not at scheduling points: until the other task has had three more turns, or for 20 s. */
@@ -369,6 +371,23 @@ static void block_unannounced(void *arg)
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 	}
 	atomic_store(&ended, 1);
+}
+
+/* The same with no descriptor left in the process. */
+static void block_without_descriptor(void *arg)
+{
+	struct rlimit all, few;
+	int fds[FEW_DESCRIPTORS], n = 0;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+	few = (struct rlimit){ FEW_DESCRIPTORS, all.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	while ((fds[n] = dup(STDOUT_FILENO)) != -1)
+		n++;
+	block_unannounced(arg);
+	while (n)
+		close(fds[--n]);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
 }
 
 static void count_turns(void *arg)
@@ -406,6 +425,12 @@ static void others_go_on_unannounced(void **state)
 {
 	(void)state;
 	others_go_on_beside(block_unannounced);
+}
+
+static void others_go_on_without_descriptor(void **state)
+{
+	(void)state;
+	others_go_on_beside(block_without_descriptor);
 }
 
 static void regions_do_not_nest(void *arg)
@@ -650,6 +675,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(stop_cancels),
 		cmocka_unit_test(others_go_on_beside_a_region),
 		cmocka_unit_test(others_go_on_unannounced),
+		cmocka_unit_test(others_go_on_without_descriptor),
 		cmocka_unit_test(bad_regions),
 		cmocka_unit_test(outside_a_task),
 		cmocka_unit_test(child_of_a_fork_is_no_task),

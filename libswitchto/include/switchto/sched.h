@@ -169,8 +169,8 @@ enum {
  * default where the system allows it. Descriptors that can be polled are polled by epoll with both.
  *
  * Return: 0, or -1 and errno: EINVAL, an option is not possible, or the policy can't be used with
- * SWITCHTO_STEAL (switchto_fair); ENOMEM; EMFILE, ENFILE, no descriptor left (three for each slot);
- * ENOSPC, no watch of epoll left; ENOTSUP, SWITCHTO_ENGINE names no engine; EPERM, ENOSYS, it is
+ * SWITCHTO_STEAL (switchto_fair); ENOMEM; EMFILE, ENFILE, no descriptor left (three for each slot,
+ * and one); ENOSPC, no watch of epoll left; ENOTSUP, SWITCHTO_ENGINE names no engine; EPERM, ENOSYS, it is
  * "io_uring", and a sysctl or a seccomp filter forbids io_uring, or Linux is older than 5.6; or an
  * initialization error of the core (switchto.h).
  */

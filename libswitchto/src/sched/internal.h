@@ -203,6 +203,7 @@ struct switchto_sched {
 	atomic_uint visitors;	  /* threads that are in a call and hold no task */
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
 	pthread_t monitor_thread;
+	int reserve;		  /* the monitor's descriptor, or -1 */
 	_Atomic uint32_t at_work; /* slots whose dispatcher has not found that it is over */
 	_Atomic(struct mark *) marks[LEAVES]; /* of descriptors */
 

@@ -43,8 +43,11 @@ enum { ALERT = 50 * USEC, ALERT_LOOKS = 64, TAKEN = 0 };
  */
 enum { PATIENCE = 125 };
 
-/* S and D of proc(5): its thread sleeps. */
-static bool sleeps(pid_t tid)
+/*
+ * S and D of proc(5): its thread sleeps. If the program has no descriptor left, the monitor takes the
+ * one that it keeps: tasks that wait for the one that blocks may be what holds the others.
+ */
+static bool sleeps(struct switchto_sched *sched, pid_t tid)
 {
 	char path[64], text[512], *state;
 	ssize_t length;
@@ -52,10 +55,18 @@ static bool sleeps(pid_t tid)
 
 	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd == -1 && sched->reserve != -1) {
+		close(sched->reserve);
+		sched->reserve = -1;
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+	}
 	if (fd == -1)
 		return false;
 	length = read(fd, text, sizeof(text) - 1);
-	close(fd);
+	if (sched->reserve == -1)
+		sched->reserve = fd;
+	else
+		close(fd);
 	if (length <= 0)
 		return false;
 	text[length] = '\0';
@@ -117,7 +128,8 @@ static nsec_t look_at(struct slot *slot, nsec_t busy)
 		return atomic_load_explicit(&slot->asleep, memory_order_relaxed) ? IDLE : busy;
 	if (owner != before)
 		return state == BLOCKING ? SOON : ALERT;
-	if (state == USER && !sleeps(atomic_load_explicit(&slot->tid, memory_order_relaxed))) {
+	if (state == USER &&
+	    !sleeps(slot->sched, atomic_load_explicit(&slot->tid, memory_order_relaxed))) {
 		watch_owner(slot, owner);
 		return busy;
 	}

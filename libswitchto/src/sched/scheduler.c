@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 unsigned int switchto_cpus(void)
 {
@@ -27,6 +28,8 @@ static void free_sched(struct switchto_sched *sched)
 	for (unsigned int i = 0; i < LEAVES; i++)
 		free(atomic_load(&sched->marks[i]));
 	pthread_mutex_destroy(&sched->lock);
+	if (sched->reserve != -1)
+		close(sched->reserve);
 	free(sched);
 }
 
@@ -101,6 +104,9 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	sched->report = chosen.report;
 	sched->stack_size = chosen.stack_size;
 	pthread_mutex_init(&sched->lock, NULL);
+	sched->reserve = eventfd(0, EFD_CLOEXEC);
+	if (sched->reserve == -1)
+		error = errno;
 	while (!error && sched->slots < chosen.slots) {
 		struct slot *slot = &sched->slot[sched->slots++];
 
