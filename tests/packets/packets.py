@@ -319,6 +319,7 @@ def test_tcp():
         deaf.close()
         assert server.stop()["timed_out"] >= 1
     no_descriptors()
+    ends_without_descriptors()
     # The largest number of connections.
     with Server("--slots", "1", "--sessions", "3", "tcp") as server:
         clients = [socket.create_connection(server.address, timeout=PATIENCE) for _ in range(4)]
@@ -387,6 +388,16 @@ def no_descriptors():
                     pass
         assert answered
         assert server.stop()["no_descriptors"] >= 1
+
+
+def ends_without_descriptors():
+    """Whoever waits for a descriptor learns that the server ends."""
+    with Server("--slots", "1", "tcp") as server:
+        with socket.create_connection(server.address, timeout=PATIENCE):
+            resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (4, 40))
+            with socket.create_connection(server.address, timeout=PATIENCE):
+                time.sleep(0.1)     # some of the server's pauses
+                assert server.stop()["no_descriptors"] >= 1
 
 
 def test_http():

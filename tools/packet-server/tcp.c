@@ -195,13 +195,21 @@ static int open_spare(void)
 	return open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/*
- * There is no descriptor left for the connection that waits. With the spare one it is accepted and
- * closed, so that its client knows. If others took that one meanwhile, a pause.
- */
-static void turn_away(struct tcp *tcp)
+/* False: the server ends. */
+static bool pause_soon(void)
 {
 	const struct timespec soon = as_timespec(now_ns() + 10000000);
+
+	return switchto_sleep_until(&soon) == 0 || errno != ECANCELED;
+}
+
+/*
+ * There is no descriptor left for the connection that waits. With the spare one it is accepted and
+ * closed, so that its client knows. If others took that one meanwhile, a pause. False: the server
+ * ends.
+ */
+static bool turn_away(struct tcp *tcp)
+{
 	int fd = -1;
 
 	counted(tcp, &tcp->counters->no_descriptors, 1);
@@ -212,8 +220,8 @@ static void turn_away(struct tcp *tcp)
 			close(fd);
 	}
 	tcp->spare = open_spare();
-	if (fd == -1)
-		switchto_sleep_until(&soon);
+	/* Who is turned away may not keep others from running, nor the server from its end. */
+	return fd == -1 ? pause_soon() : switchto_yield() == 0;
 }
 
 /*
@@ -239,19 +247,20 @@ void tcp_main(void *arg)
 	stay_on_cpu_of(tcp->slot);
 	for (;;) {
 		const int fd = switchto_accept(tcp->fd, NULL, NULL, SOCK_CLOEXEC, NULL);
-		const struct timespec soon = as_timespec(now_ns() + 10000000);
+		bool goes_on = true;
 
 		if (fd >= 0) {
 			if (leaves_spare(tcp, fd))
 				begin(tcp, fd);
 		} else if (errno == EMFILE || errno == ENFILE) {
-			turn_away(tcp);
-		} else if (errno == ECANCELED || errno == EBADF) {
-			return;
+			goes_on = turn_away(tcp);
 		} else if (errno == ENOMEM || errno == ENOBUFS) {
-			switchto_sleep_until(&soon);
-		}
-		/* Else it is an error of a connection that ended before it was accepted. */
+			goes_on = pause_soon();
+		} else if (errno == ECANCELED || errno == EBADF) {
+			goes_on = false;
+		} /* Else it is an error of a connection that ended before it was accepted. */
+		if (!goes_on)
+			return;
 	}
 }
 
