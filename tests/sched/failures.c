@@ -9,14 +9,30 @@
 #include <dirent.h>
 #include <linux/io_uring.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <switchto/switchto.h>
 
 void switchto_sched_window(void);
 
-void switchto_sched_window(void) {}
+/* A thread that is not the monitor. */
+static _Thread_local bool others;
+/* How often the monitor is still to look before it is held between its look and its sleep. */
+static atomic_int looks;
+static atomic_bool begun;
+static int wakes[2];
+
+void switchto_sched_window(void)
+{
+	if (others || !atomic_load(&looks) || atomic_fetch_sub(&looks, 1) > 1)
+		return;
+	CHECK_EQ(&verdict, write(wakes[1], "", 1), 1);
+	while (!atomic_load(&begun))
+		usleep(50);
+}
 
 static unsigned int open_files(void)
 {
@@ -282,12 +298,64 @@ static void full_ring_times_out(void **state)
 	full_ring(true);
 }
 
+/* --- a region that begins when the monitor has looked, and does not sleep yet --- */
+
+static long long kept_ns;
+
+static void begin_region(void *sched)
+{
+	unsigned long long before;
+	long long from;
+	char byte;
+
+	others = true;
+	/* By the third look the slot sleeps. */
+	atomic_store(&looks, 3);
+	CHECK_EQ(&verdict, switchto_read(wakes[0], &byte, 1, NULL), 1);
+	before = retakes_of(sched);
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	from = now_ns();
+	atomic_store(&begun, true);
+	while (retakes_of(sched) == before)
+		usleep(100);
+	kept_ns = now_ns() - from;
+	CHECK_EQ(&verdict, switchto_block_end(), 0);
+}
+
+/* Without a CPU to spare for it, the monitor of a slot that sleeps would sleep for 10 ms. */
+static void monitor_does_not_oversleep(void **state)
+{
+	long long least = NSEC_PER_SEC;
+	cpu_set_t all;
+
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	pin_to(0, sched_getcpu());
+	others = true;
+	/* The least: others use the CPU, too. */
+	for (int i = 0; i < 5; i++) {
+		struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_MEASURE, 1);
+
+		assert_int_equal(pipe(wakes), 0);
+		atomic_store(&begun, false);
+		spawn(sched, begin_region, sched);
+		run_tasks(sched);
+		close(wakes[0]);
+		close(wakes[1]);
+		if (kept_ns < least)
+			least = kept_ns;
+	}
+	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+	assert_true(least < NSEC_PER_SEC / 200);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_call),
 		cmocka_unit_test(full_ring_waits),
 		cmocka_unit_test(full_ring_times_out),
+		cmocka_unit_test(monitor_does_not_oversleep),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;

@@ -8,22 +8,6 @@
 
 #include <switchto/switchto.h>
 
-static struct switchto_sched *new_sched_with(const struct switchto_policy *policy,
-					     unsigned int flags, unsigned int slots_wanted)
-{
-	const struct switchto_sched_options options = {
-		.size = sizeof(options),
-		.slots = slots_wanted,
-		.policy = policy,
-		.flags = flags,
-	};
-	struct switchto_sched *sched;
-
-	verdict = (struct verdict){ 0 };
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
-	return sched;
-}
-
 /* --- stealing --- */
 
 enum { TASKS = 100 };
@@ -245,14 +229,6 @@ static void measured(void **state)
 	assert_true(slot.retakes >= 1);
 	assert_true(task.blocked_ns >= NSEC_PER_SEC / 1000);
 	assert_true(task.blocked_ns < (unsigned long long)passed);
-}
-
-static unsigned long long retakes_of(struct switchto_sched *sched)
-{
-	struct switchto_slot_stats stats = { 0 };
-
-	CHECK_EQ(&verdict, switchto_slot_stats(sched, 0, &stats), 0);
-	return stats.retakes;
 }
 
 /* The monitor takes the slot in the first region. The second does not wait for that. */

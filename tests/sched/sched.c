@@ -6,16 +6,31 @@ struct verdict verdict;
 
 struct switchto_sched *new_sched(const struct switchto_policy *policy)
 {
+	return new_sched_with(policy, 0, slots);
+}
+
+struct switchto_sched *new_sched_with(const struct switchto_policy *policy, unsigned int flags,
+				      unsigned int slots_wanted)
+{
 	const struct switchto_sched_options options = {
 		.size = sizeof(options),
-		.slots = slots,
+		.slots = slots_wanted,
 		.policy = policy,
+		.flags = flags,
 	};
 	struct switchto_sched *sched;
 
 	verdict = (struct verdict){ 0 };
 	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	return sched;
+}
+
+unsigned long long retakes_of(struct switchto_sched *sched)
+{
+	struct switchto_slot_stats stats = { 0 };
+
+	CHECK_EQ(&verdict, switchto_slot_stats(sched, 0, &stats), 0);
+	return stats.retakes;
 }
 
 struct switchto_task *spawn_handle(struct switchto_sched *sched, void (*fn)(void *), void *arg)

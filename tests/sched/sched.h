@@ -15,6 +15,11 @@ extern struct verdict verdict;
 
 /* A scheduler with @slots slots and @policy, or NULL for the default. */
 struct switchto_sched *new_sched(const struct switchto_policy *policy);
+struct switchto_sched *new_sched_with(const struct switchto_policy *policy, unsigned int flags,
+				      unsigned int slots_wanted);
+
+/* How often the monitor, or a region's begin, took the first slot. Needs SWITCHTO_MEASURE. */
+unsigned long long retakes_of(struct switchto_sched *sched);
 
 /* A task of @sched without a handle. In a task, @sched may be NULL. */
 void spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg);

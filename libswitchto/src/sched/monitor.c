@@ -191,6 +191,7 @@ static void *monitor(void *arg)
 		 * A region that begins now ends a long sleep, see switchto_block_begin(). One that has
 		 * begun since the look does not: others may have had the CPU for long meanwhile.
 		 */
+		window();
 		if (pause > SOON) {
 			atomic_compare_exchange_strong(&sched->monitor, &(uint32_t){ MONITOR_RUNS },
 						       MONITOR_SLEEPS);
