@@ -8,6 +8,8 @@
  *	wait()		the caller waits from now on
  *	resume(to)	the caller has resumed TID @to
  *	wait_return(by)	TID @by has ended the caller's wait or switch; -1: a timeout has
+ *	door_call(to)	the caller calls the server of a door, TID @to
+ *	door_reply(to)	the caller answers TID @to at a door, and waits for the next call
  *
  * A wait that finds a pending resume returns without the probe wait. The probes of the scheduling
  * layer are in sched/internal.h.

@@ -23,9 +23,9 @@
  * -------------
  * A handle belongs to the thread that made it: only this thread may use and close it. With it,
  * a call fails with EPERM in another thread and in the child of a fork(). A thread may have
- * several handles. Close a handle before its thread ends. Else its memory is lost, nobody may use
- * it any more, and the others at the door find out as described below. The functions do not use
- * switchto_wait() or pending resumes, and switchto_resume() does not end them.
+ * several handles. Close a handle before its thread ends. Otherwise its memory is lost, nobody may
+ * use it any more, and the others at the door see a death, as described below. The functions do not
+ * use switchto_wait() or pending resumes, and switchto_resume() does not end them.
  *
  * Threads are told apart by their TIDs. So all servers of a door must be in one PID namespace, and
  * all its callers in one, which may be another. /proc need not be mounted.
@@ -37,26 +37,27 @@
  *
  * When the other side dies
  * ------------------------
- * The kernel notices it when a thread ends, is killed or calls execve() (by a robust list, see
- * set_robust_list(2)). No descriptor and no thread is needed for it. A process that crashes dies
- * when its core is written.
+ * The kernel notices when a thread ends, is killed or calls execve() (by a robust list, see
+ * set_robust_list(2)). This needs no descriptor and no thread. A process that crashes dies after
+ * its core is written.
  *  - The server dies, or closes the door: every call that waits fails with EOWNERDEAD, and so
- *    does every later one, until a thread serves at the door again. After EOWNERDEAD you cannot
+ *    does every later call, until a thread serves at the door again. After EOWNERDEAD you cannot
  *    know how much of its work the server did: none, a part, or all.
  *  - A caller dies: its call is served or not, and its answer is dropped. Its place becomes free
  *    when the server has answered. switchto_door_wait() goes on waiting, for the other callers. If
- *    there are none, use a deadline, and look whether the process lives (SIGCHLD, pidfd_open(2)).
+ *    there are none, use a deadline, and then check whether the caller's process lives (SIGCHLD,
+ *    pidfd_open(2)).
  * Not noticed: execve() by a thread that is not the first of its process. Until that process has
  * closed the file, calls end at their deadlines only, and the door stays taken (EBUSY): close the
- * handles first, or use posix_spawn(3). A stopped thread is not dead. For it, and for a server that
- * does not answer, use deadlines.
+ * handles first, or use posix_spawn(3). A stopped thread is not dead. Use deadlines against stopped
+ * threads, and against a server that does not answer. switchto-door(7) has two rarer cases.
  *
  * Trust
  * -----
- * A server is safe from its callers, and a caller from its server: whatever the other side
- * writes, a call returns an answer or an error, at its deadline at the latest. What a message
- * says is the program's to check. The callers of one door are not safe from each other: if they do
- * not trust each other, make one door for each, and one thread that serves at it. A file that can be
+ * A server is safe from its callers, and a caller from its server: whatever the other side writes,
+ * a call returns an answer or an error, at its deadline at the latest. The program must check the
+ * content of messages. The callers of one door are not safe from each other: if they do not trust
+ * each other, make one door for each caller, with one thread that serves at it. A file that can be
  * truncated is a risk: see SWITCHTO_DOOR_UNSEALED. SECURITY.md of the sources says more.
  *
  * Signals and cancellation
@@ -66,9 +67,9 @@
  * switchto_door_call(). The next call then behaves as after ETIMEDOUT. Do not jump out of any
  * other function of doors. If a handler calls fork(), it must not return in the child.
  *
- * Memory ordering: what a caller wrote before its call is seen by the server that takes the call,
- * and what the server wrote before its answer is seen by the caller that gets the answer. This
- * holds for other shared memory, too.
+ * Memory ordering: the server that takes a call sees what the caller wrote before the call, and the
+ * caller that gets an answer sees what the server wrote before the answer. This holds for other
+ * shared memory, too.
  *
  * Needs Linux 4.14, and glibc on a 64-bit machine (ENOTSUP elsewhere: the robust list). Sealed
  * files need Linux 3.17. The backends are those of switchto_backend(); on kernels without
@@ -86,8 +87,8 @@
 /*
  * For switchto_door_serve() and switchto_door_connect(): accept a file that is not sealed
  * against truncation (shm_open(3), a file on a disk, a memfd without F_SEAL_SHRINK and F_SEAL_SEAL).
- * A process that can truncate the file can end this one with SIGBUS, and keep the kernel from
- * noticing deaths. A file of a network or of FUSE can keep a call waiting beyond its deadline.
+ * A process that can truncate the file can end this process with SIGBUS, and keep the kernel from
+ * noticing deaths. A file on a network or in FUSE can keep a call waiting beyond its deadline.
  */
 #define SWITCHTO_DOOR_UNSEALED 1u
 
@@ -150,7 +151,7 @@ struct switchto_door *switchto_door_serve(int fd, unsigned int flags);
  *
  * Return: a handle for switchto_door_call(), or NULL and errno.
  *
- * errno: EAGAIN, all SWITCHTO_DOOR_CALLERS places are taken, or it is an initialization error; the
+ * errno: EAGAIN, all SWITCHTO_DOOR_CALLERS places are taken (also an initialization error); the
  * others as for switchto_door_serve(), without EBUSY.
  *
  * Safety: as switchto_door_serve().
@@ -163,12 +164,12 @@ struct switchto_door *switchto_door_connect(int fd, unsigned int flags);
  * @message:	the message; after success the answer. Unchanged after an error.
  * @deadline:	a time on CLOCK_MONOTONIC, or NULL: for ever
  *
- * After ETIMEDOUT the server may be at work on the call. Then the next call first waits until the
- * server has finished it, and drops that answer.
+ * After ETIMEDOUT the server may still work on the call. Then the next call first waits until the
+ * server has finished, and drops that answer.
  *
  * Return: 0, or -1 and errno.
  *
- * errno: EOWNERDEAD, the server died or left; ENOTCONN, no server was there yet; ETIMEDOUT;
+ * errno: EOWNERDEAD, the server died or left; ENOTCONN, there has been no server yet; ETIMEDOUT;
  * EINVAL, @deadline is no valid time, or @door is a server's; EPERM, @door belongs to another
  * thread or to the parent process; EPROTO, the other side wrote what it must not write.
  *
@@ -189,8 +190,8 @@ int switchto_door_call(struct switchto_door *door, struct switchto_door_message 
  * Return: the number of the caller's place, 0 ... SWITCHTO_DOOR_CALLERS - 1, or -1 and errno.
  * A caller keeps its place until it closes its handle or dies.
  *
- * errno: ETIMEDOUT; EBUSY, this server has taken a call and not answered it; EINVAL, EPERM as
- * switchto_door_call().
+ * errno: ETIMEDOUT; EBUSY, this server has taken a call and not answered it; EINVAL, @deadline is
+ * no valid time, or @door is a caller's; EPERM as switchto_door_call().
  *
  * Safety: as switchto_door_call(). Acquires from the caller.
  */
@@ -205,8 +206,8 @@ int switchto_door_wait(struct switchto_door *door, struct switchto_door_message 
  *
  * Return: as switchto_door_wait(). After ETIMEDOUT the answer has been given.
  *
- * errno: ETIMEDOUT; EINVAL, EPERM as switchto_door_call(), and EINVAL if there is no call to answer.
- * After EINVAL and EPERM nothing has happened.
+ * errno: ETIMEDOUT; EINVAL, EPERM as switchto_door_wait(), and EINVAL if there is no call to
+ * answer. After EINVAL and EPERM nothing has happened.
  *
  * Safety: as switchto_door_call(). Releases to the caller, acquires from the next.
  *

@@ -7,8 +7,9 @@
  * that waits, for a resume, a time or a descriptor, gives its slot to the next ready task
  * with switchto_switch(): on a kernel with FUTEX_SWAP that is a hand-off of the CPU.
  *
- * A task that blocks loses its slot. When it comes back, it runs beside the other tasks of the slot
- * until its next call here: what tasks share needs a lock or atomics, as between threads.
+ * A task that blocks in another call loses its slot. When that call returns, the task runs beside
+ * the other tasks of the slot until its next call of this library. So what tasks share needs a
+ * lock or atomics, as between threads.
  *
  *	static void serve(void *fd)
  *	{
@@ -37,15 +38,16 @@
  * ------
  * Calls return -1 and set errno. These have the same cause everywhere:
  *
- *	EPERM		the call is for tasks, and the caller is none: it is another thread, or
- *			the child of a fork()
+ *	EPERM		the call is for tasks, and the caller is not a task: it is another
+ *			thread, or the child of a fork()
  *	EDEADLK		the caller is a signal handler that interrupted the scheduler itself
  *	ETIMEDOUT	the deadline has passed. What the call waits for has not happened
  *	ECANCELED	the task has been cancelled, see switchto_cancel()
  *	ENOMEM		no memory for the deadline, or for what the call makes
  *
- * Deadlines are absolute times on CLOCK_MONOTONIC; NULL is never. They are read before the
- * call sleeps, and not kept. One that has passed: only what is possible without waiting.
+ * Deadlines are absolute times on CLOCK_MONOTONIC; NULL is never, except for
+ * switchto_sleep_until(). A call reads its deadline before it sleeps, and does not keep the
+ * pointer. With a deadline that has passed, a call does only what is possible without waiting.
  *
  * Signal handlers must not call this library.
  */
@@ -76,10 +78,10 @@ struct mmsghdr;	     /* <sys/socket.h>, with _GNU_SOURCE */
 /* Why a task is ready. */
 enum switchto_reason {
 	SWITCHTO_NEW,	    /* it was spawned */
-	SWITCHTO_WOKEN,	    /* it was unparked, or its deadline passed, or it was cancelled */
+	SWITCHTO_WOKEN,	    /* its wait ended: by an unpark or another call, or its deadline */
 	SWITCHTO_YIELDED,   /* it gave way */
 	SWITCHTO_IO,	    /* its descriptor is ready */
-	SWITCHTO_UNBLOCKED, /* it comes back from a blocking region, and its slot is taken */
+	SWITCHTO_UNBLOCKED, /* it blocked, its slot was taken, and it comes back */
 };
 
 /* What a caller of switchto_spawn() says of a task, for policies. */
@@ -91,8 +93,8 @@ struct switchto_task_attr {
 
 /* The part of a task that belongs to the policy of its slot. */
 struct switchto_entry {
-	struct switchto_entry *next, *prev; /* only the policy uses these, as it likes */
-	uint64_t key;			    /* and this; 0 in a new task */
+	struct switchto_entry *next, *prev; /* for the policy alone */
+	uint64_t key;			    /* for the policy alone; 0 in a new task */
 	struct switchto_task_attr attr;
 };
 
@@ -103,13 +105,16 @@ struct switchto_entry {
 struct switchto_policy {
 	const char *name;
 	size_t queue_size; /* bytes of a slot's queue, all 0 at first */
-	/* @entry is ready, and in no queue. */
+	/* Puts @entry, which is ready and in no queue, into the queue. */
 	void (*enqueue)(void *queue, struct switchto_entry *entry, enum switchto_reason why);
-	/* Takes the next one out, or NULL. */
+	/* Takes the next entry out and returns it, or NULL. */
 	struct switchto_entry *(*pick)(void *queue);
 	/* @entry has ended, and will be used for another task. May be NULL. */
 	void (*end)(void *queue, const struct switchto_entry *entry);
-	/* Takes one out for another slot, or NULL. NULL: the policy can't be used with stealing. */
+	/*
+	 * Takes an entry out for another slot and returns it, or NULL. If this member is NULL, the
+	 * policy can't be used with SWITCHTO_STEAL.
+	 */
 	struct switchto_entry *(*steal)(void *queue);
 };
 
@@ -120,22 +125,22 @@ struct switchto_policy {
 extern const struct switchto_policy switchto_fifo;
 
 /*
- * The highest priority first, and within one, first in, first out. Other priorities than 0 to 31
- * count as the nearest of these. A task starves while there are ready ones with a higher priority.
+ * The highest priority first, and within one priority, first in, first out. A priority outside 0 to
+ * 31 counts as the nearest of these. A task starves while there are ready tasks with a higher one.
  */
 extern const struct switchto_policy switchto_priority;
 enum { SWITCHTO_PRIORITIES = 32 };
 
 /*
- * The earliest deadline first, then tasks without one, first in, first out. On one slot, all
- * deadlines are met if that is possible at all, and no task runs for long at a time. A deadline
- * that has passed still counts as early. Later deadlines may starve.
+ * The earliest deadline first, then tasks without a deadline, first in, first out. If one slot can
+ * meet all deadlines at all, and no task runs for long at a time, all are met. A deadline that has
+ * passed still counts as early. Tasks with later deadlines may starve.
  */
 extern const struct switchto_policy switchto_edf;
 
 /*
- * Shares of the slot's time by weight. Nobody starves. It reads the clock at every switch. Its
- * tasks can't be stolen: another slot's shares are others.
+ * Shares of the slot's time by weight. Nobody starves. It reads the clock at every switch. It can't
+ * be used with SWITCHTO_STEAL: shares hold within one slot only.
  */
 extern const struct switchto_policy switchto_fair;
 
@@ -143,26 +148,27 @@ extern const struct switchto_policy switchto_fair;
 
 struct switchto_sched_options {
 	size_t size;			      /* sizeof(struct switchto_sched_options) */
-	unsigned int slots;		      /* 0: as many as CPUs that the caller may use */
+	unsigned int slots;		      /* 1 to 1024; 0: one for each CPU of the caller */
 	const struct switchto_policy *policy; /* NULL: &switchto_fifo */
 	size_t stack_size;		      /* of each task's thread; 0: pthread's default */
 	/*
-	 * Is told once, with one line of text, when a task keeps its slot from other tasks for
-	 * more than a second without sleeping. Called by a thread of the library, and must not
-	 * call it. NULL: the text goes to stderr.
+	 * Called once, with one line of text, when a task keeps its slot from other tasks for
+	 * more than a second without sleeping. A thread of the library calls it, and it must not
+	 * call the library. NULL: the text goes to stderr.
 	 */
 	void (*report)(const char *text);
 	unsigned int flags; /* of these: */
 };
 
 enum {
-	SWITCHTO_STEAL = 1,   /* a slot without a ready task runs one of another slot */
-	SWITCHTO_MEASURE = 2, /* for switchto_slot_stats(); reads the clock at every switch */
+	SWITCHTO_STEAL = 1,   /* a slot without a ready task runs a ready task of another slot */
+	SWITCHTO_MEASURE = 2, /* for switchto_slot_stats() and switchto_task_stats(); reads the
+				 clock at every switch */
 };
 
 /**
  * switchto_sched_create() - make a scheduler
- * @sched_out:	where it goes; to be ended with switchto_sched_destroy()
+ * @sched_out:	where it goes; free it with switchto_sched_destroy()
  * @options:	NULL for the defaults
  *
  * The environment variable SWITCHTO_ENGINE chooses the engine: "epoll", or "io_uring", which is the
@@ -170,9 +176,10 @@ enum {
  *
  * Return: 0, or -1 and errno: EINVAL, an option is not possible, or the policy can't be used with
  * SWITCHTO_STEAL (switchto_fair); ENOMEM; EMFILE, ENFILE, no descriptor left (three for each slot,
- * and one); ENOSPC, no watch of epoll left; ENOTSUP, SWITCHTO_ENGINE names no engine; EPERM, ENOSYS, it is
- * "io_uring", and a sysctl or a seccomp filter forbids io_uring, or Linux is older than 5.6; or an
- * initialization error of the core (switchto.h).
+ * and one more); ENOSPC, no watch of epoll left; ENOTSUP, SWITCHTO_ENGINE names no engine; EPERM,
+ * ENOSYS, SWITCHTO_ENGINE is "io_uring", and a sysctl or a seccomp filter forbids io_uring, Linux
+ * is older than 5.6, or the library was built without it; or an initialization error of the core
+ * (switchto.h).
  */
 int switchto_sched_create(struct switchto_sched **sched_out,
 			  const struct switchto_sched_options *options);
@@ -185,33 +192,32 @@ enum { SWITCHTO_READY_BUCKETS = 24 };
 /* Since the scheduler was created. */
 struct switchto_slot_stats {
 	uint64_t runs;	  /* how often a task began to run, or went on */
-	uint64_t run_ns;  /* the time of all runs, blocking regions included */
+	uint64_t run_ns;  /* the time of all runs that have ended, with their blocking regions */
 	uint64_t idle_ns; /* the time without a ready task */
-	uint64_t steals;  /* of runs: tasks of other slots */
+	uint64_t steals;  /* how many of the runs were of stolen tasks */
 	uint64_t retakes; /* how often the slot was taken from a task that blocked */
 	/* How long tasks were ready before they ran: less than 1 us, 2 us, 4 us, ...; the rest. */
 	uint64_t ready[SWITCHTO_READY_BUCKETS];
 };
 
-/* Since the task was spawned. The run that goes on is not in it. */
+/* Since the task was spawned, without the run that has not ended yet. */
 struct switchto_task_stats {
 	uint64_t runs, run_ns;
-	uint64_t ready_ns;   /* before its runs */
-	uint64_t blocked_ns; /* from when its slot was taken until it wanted it again */
+	uint64_t ready_ns;   /* how long it was ready before its runs */
+	uint64_t blocked_ns; /* from when its slot was taken until it wanted the slot again */
 };
 
 /**
  * switchto_slot_stats() - what a slot has done
  *
- * Any thread may call it, at any time. The numbers are each right by themselves, but not of one
- * moment.
+ * Any thread may call it, at any time. Each number is right, but they are not all of one moment.
  *
  * Return: 0, or -1 and errno: EINVAL, there is no slot @slot; ENOTSUP, the scheduler was made
  * without SWITCHTO_MEASURE.
  */
 int switchto_slot_stats(const struct switchto_sched *sched, unsigned int slot,
 			struct switchto_slot_stats *stats);
-/* The same for a task. Its handle must not have been given back, but it may have ended. */
+/* The same for a task, which may have ended. Its handle must not have been given back. */
 int switchto_task_stats(const struct switchto_task *task, struct switchto_task_stats *stats);
 
 /**
@@ -220,8 +226,8 @@ int switchto_task_stats(const struct switchto_task *task, struct switchto_task_s
  * The caller's thread becomes the dispatcher of the first slot; the other slots get threads
  * of their own. Returns when the last task has ended.
  *
- * Return: 0, or -1 and errno: EBUSY, it runs already; EPERM, the caller is a task; EAGAIN,
- * ENOMEM, no thread for a slot; or an initialization error of the core (switchto.h).
+ * Return: 0, or -1 and errno: EBUSY, the scheduler runs already; EPERM, the caller is a task;
+ * EAGAIN, ENOMEM, no thread for a slot; or an initialization error of the core (switchto.h).
  */
 int switchto_sched_run(struct switchto_sched *sched);
 
@@ -232,7 +238,7 @@ enum {
 /**
  * switchto_sched_stop() - let no further tasks in
  *
- * From now on switchto_spawn() fails with ECANCELED. Any thread may call it, and tasks.
+ * From now on switchto_spawn() fails with ECANCELED. Any thread may call it, also a task.
  *
  * Return: 0, or -1 and EINVAL: @flags.
  */
@@ -250,12 +256,12 @@ int switchto_sched_destroy(struct switchto_sched *sched);
 /**
  * switchto_spawn() - start a task
  * @sched:	NULL in a task: the caller's scheduler
- * @fn:		what it runs, with @arg
+ * @fn:		the function that the task runs, with @arg
  * @attr:	for the policy; NULL: all 0. Copied.
- * @task_out:	where the handle goes, to be given to switchto_join() or switchto_detach();
+ * @task_out:	where the handle goes; give it back with switchto_join() or switchto_detach().
  *		NULL: detached from the start
  *
- * The task becomes ready; it runs when its slot comes to it. It uses the thread of a task
+ * The task becomes ready; it runs when the policy picks it. It uses the thread of a task
  * that has ended, or a new one. @fn must return: a task must not end its thread by
  * pthread_exit() or cancellation, nor leave @fn by an exception.
  *
@@ -285,8 +291,8 @@ int switchto_detach(struct switchto_task *task);
 /**
  * switchto_cancel() - ask a task to end
  *
- * From now on the calls of @task that wait fail with ECANCELED instead of waiting, also the
- * one in which it is. Any thread may call it.
+ * From now on, each call of @task that would wait fails with ECANCELED instead. This includes the
+ * call in which @task is, but not a wait for a mutex. Any thread may call switchto_cancel().
  *
  * Return: 0, or -1 and ESRCH: @task has ended.
  */
@@ -322,17 +328,17 @@ int switchto_unpark(struct switchto_task *task);
 /**
  * switchto_sleep_until() - wait until a time on CLOCK_MONOTONIC
  *
- * Return: 0, or -1 and errno: ECANCELED, EINVAL, EPERM, EDEADLK.
+ * Return: 0, or -1 and errno: ECANCELED, EPERM, EDEADLK; EINVAL, @deadline, which can't be NULL.
  */
 int switchto_sleep_until(const struct timespec *deadline);
 
 /**
  * switchto_block_begin() - begin a blocking region
  *
- * In it the task may block, or compute for long, without stopping its slot: if that takes
- * more than some 20 us, the other tasks of the slot go on; at once, if the last region did. No call
- * of the scheduler but switchto_unpark() and switchto_block_end() may stand in it. Regions do not
- * nest.
+ * In it the task may block, or compute for long, without stopping its slot. If the region takes
+ * more than some 20 us, the other tasks of the slot go on. If the slot's last region took so long,
+ * they go on at once. In a region, of this library call only switchto_unpark() and
+ * switchto_block_end(). Regions do not nest.
  *
  * Return: 0, or -1 and errno: EPERM, EDEADLK; EINVAL, in a region.
  */
@@ -350,11 +356,11 @@ int switchto_block_end(void);
 /* --- synchronisation --- */
 
 /*
- * Between tasks, and between tasks and other threads. What is released goes to the one that has
- * waited longest: nobody who comes later is faster. All are ready for use when zeroed, need no
- * end, and must not be moved while in use. Each call releases to the one that it wakes, which
- * acquires. A task that waits for a mutex can't be cancelled; other waits can. A task that ends with
- * a mutex locked ends the program, by abort(3): nobody could ever lock it again.
+ * Between tasks, and between tasks and other threads. The task or thread that has waited longest is
+ * served first: no later one overtakes it. All these objects are ready for use when zeroed, need no
+ * end, and must not be moved while in use. A call releases to the task or thread that it wakes,
+ * which acquires. switchto_cancel() ends no wait for a mutex, but all other waits. A task that ends
+ * with a mutex locked ends the program, by abort(3): nobody could ever lock that mutex again.
  */
 
 struct switchto_mutex {
@@ -372,13 +378,13 @@ int switchto_mutex_lock(struct switchto_mutex *mutex);
 int switchto_mutex_trylock(struct switchto_mutex *mutex);
 
 /**
- * switchto_mutex_unlock() - unlock a mutex, or give it to the one that has waited longest
+ * switchto_mutex_unlock() - unlock a mutex, or give it to whoever has waited longest
  *
  * Return: 0, or -1 and errno: EPERM, the caller does not have it.
  */
 int switchto_mutex_unlock(struct switchto_mutex *mutex);
 
-/* What follows keeps those who wait in a queue. */
+/* The waiting tasks and threads of the objects below. */
 struct switchto_queue {
 	struct switchto_mutex lock;
 	void *first, *last;
@@ -392,12 +398,12 @@ struct switchto_cond {
  * switchto_cond_wait() - unlock @mutex, wait for a signal, and lock @mutex again
  * @deadline:	NULL: for ever
  *
- * Return: 0, or -1 and errno: ETIMEDOUT, ECANCELED, EINVAL (@deadline), EPERM (@mutex). After
- * an error but EPERM and EINVAL, too, the caller has @mutex again.
+ * Return: 0, or -1 and errno: ETIMEDOUT, ECANCELED: the caller has @mutex again; EINVAL
+ * (@deadline), EPERM, the caller does not have @mutex: nothing is done.
  */
 int switchto_cond_wait(struct switchto_cond *cond, struct switchto_mutex *mutex,
 		       const struct timespec *deadline);
-/* One of those who wait, or all. The caller need not have the mutex. */
+/* Wakes the one that has waited longest, or all. The caller need not have the mutex. */
 void switchto_cond_signal(struct switchto_cond *cond);
 void switchto_cond_broadcast(struct switchto_cond *cond);
 
@@ -407,14 +413,14 @@ struct switchto_sem {
 };
 
 /**
- * switchto_sem_wait() - wait until the count is not 0, and take one off
+ * switchto_sem_wait() - wait until the count is not 0, and reduce it by one
  *
  * Return: 0, or -1 and errno: ETIMEDOUT, ECANCELED, EINVAL (@deadline).
  */
 int switchto_sem_wait(struct switchto_sem *sem, const struct timespec *deadline);
 void switchto_sem_post(struct switchto_sem *sem);
 
-/* A count of things to be done, for those who wait until it is 0. */
+/* A count of jobs. Others wait until it is 0. */
 struct switchto_group {
 	struct switchto_queue queue;
 	unsigned long count;
@@ -427,14 +433,14 @@ int switchto_group_done(struct switchto_group *group);
 int switchto_group_wait(struct switchto_group *group, const struct timespec *deadline);
 
 /*
- * A channel carries items of one size from senders to receivers, by copy. It holds @capacity of
- * them; with 0, a send waits until a receiver takes the item.
+ * A channel carries items of one size from senders to receivers, by copy. It holds @capacity items;
+ * with 0, a send waits until a receiver takes the item.
  */
 struct switchto_chan;
 
 /* Return: 0, or -1 and errno: EINVAL, @item_size is 0; ENOMEM. */
 int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size_t capacity);
-/* Nobody may be in a call for it. */
+/* Nobody may be in a call for the channel. */
 void switchto_chan_destroy(struct switchto_chan *chan);
 
 /**
@@ -454,14 +460,14 @@ int switchto_chan_send(struct switchto_chan *chan, const void *item,
  */
 int switchto_chan_recv(struct switchto_chan *chan, void *item, const struct timespec *deadline);
 
-/* Ends all waits for it. Items in it can still be received. -1 and EPIPE: it was closed. */
+/* Ends all waits for it. Items in it can still be received. -1 and EPIPE: it was closed before. */
 int switchto_chan_close(struct switchto_chan *chan);
 
 struct switchto_case {
 	struct switchto_chan *chan;
 	enum { SWITCHTO_SEND, SWITCHTO_RECEIVE } op;
-	void *item;  /* to be sent, or where it goes */
-	bool closed; /* the result: nothing was sent or received */
+	void *item;  /* the item to send, or where the received one goes */
+	bool closed; /* the result: the channel is closed, and nothing was sent or received */
 };
 
 enum { SWITCHTO_SELECT_MAX = 64 };
@@ -479,19 +485,19 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 /* --- I/O --- */
 
 /*
- * As the system calls of these names. Instead of blocking, they let other tasks run. A socket,
- * pipe or other descriptor that can be polled is set to O_NONBLOCK at its first use. One task at a
- * time may wait to read from it, and one to write: a second one gets EBUSY. On a file or
- * folder the call goes to the ring, as by switchto_await(); with the engine epoll, it is done in a
- * blocking region, and no deadline ends it.
+ * As the system calls of these names. Instead of blocking, they let other tasks run. A socket, pipe
+ * or other descriptor that can be polled is set to O_NONBLOCK at its first use. One task at a time
+ * may wait to read from it, and one to write: a second one gets EBUSY. On a file or folder the call
+ * goes to io_uring, as with switchto_await(); with the engine epoll, it is done in a blocking
+ * region, and no deadline ends it.
  *
- * Close a descriptor with switchto_close(), which ends those waits with EBADF: the scheduler
- * keeps a mark for each descriptor that it has seen, and would take the next one with the same
- * number for it.
+ * Close a descriptor with switchto_close(). It ends the waits for the descriptor with EBADF, and
+ * removes the mark that the scheduler keeps for each descriptor number. After close(2), the
+ * scheduler would take the next descriptor with this number for the old one.
  *
- * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED, EBUSY, ENOMEM; ENOSPC, no
- * watch of epoll left (/proc/sys/fs/epoll/max_user_watches); EINVAL, the deadline, or the task is
- * in a blocking region.
+ * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED, EBUSY; ENOMEM, also for the
+ * mark; ENOSPC, no watch of epoll left (/proc/sys/fs/epoll/max_user_watches); EINVAL, the deadline,
+ * or the task is in a blocking region.
  */
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline);
 ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline);
@@ -508,7 +514,7 @@ ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags,
 ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
 			 const struct timespec *deadline);
 /*
- * Several messages at once. They wait for the first one only. Return: how many, at least 1.
+ * Several messages in one call, which waits only for the first. Return: how many, at least 1.
  */
 int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline);
@@ -519,35 +525,39 @@ int switchto_accept(int fd, struct sockaddr *address, socklen_t *length, int fla
 		    const struct timespec *deadline);
 int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 		     const struct timespec *deadline);
-/* One of the two descriptors is a pipe, as for splice(2), and never blocks. */
+/*
+ * One of the two descriptors must be a pipe, as for splice(2). If the other one is a file, the call
+ * is done in a blocking region with both engines.
+ */
 ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, size_t size,
 			unsigned int flags, const struct timespec *deadline);
 int switchto_close(int fd);
 
 /**
- * switchto_poll() - wait until a descriptor is ready, for libraries that do their own calls
- * @events:	as for poll(2): POLLOUT, or POLLIN or POLLRDHUP or both
+ * switchto_poll() - wait until a descriptor is ready, for libraries that make the calls themselves
+ * @events:	as for poll(2): either POLLOUT, or POLLIN, POLLRDHUP or both of these
  *
- * Return: what is so, as poll(2) says it in revents; or -1 and errno: EINVAL, @events, or as above.
+ * Return: the events, as in revents of poll(2); or -1 and errno: EINVAL, @events, or as above.
  */
 int switchto_poll(int fd, short events, const struct timespec *deadline);
 
-/* As on a file. */
+/* By io_uring, or in a blocking region, as calls on a file. */
 int switchto_openat(int folder, const char *path, int flags, mode_t mode);
 int switchto_fsync(int fd);
 
 /**
  * switchto_await() - do an operation of io_uring, and let other tasks run meanwhile
- * @sqe:	as io_uring_prep_read() and its like fill it in. Copied; user_data is not used.
- * @flags:	where those of the completion go; may be NULL
+ * @sqe:	as functions such as io_uring_prep_read() fill it in. Copied; user_data is not used.
+ * @flags:	where the flags of the completion go; may be NULL
  *
- * For an operation with one completion, or with a second one that says that memory is free again
- * (a send without a copy). After the deadline, and after a cancellation, the kernel is asked to
- * cancel the operation. The call returns when the operation is over: so its memory is the caller's
- * again, also after an error. The kernel can't cancel all that has begun, as a read from a disk.
+ * For an operation with one completion, or with a second one that says that memory is free again (a
+ * send without a copy). After the deadline, and after a cancellation, the call asks the kernel to
+ * cancel the operation. The call returns when the operation is over. Then the memory of the
+ * operation is the caller's again, also after an error. The kernel can't cancel everything that has
+ * begun, for example a read from a disk.
  *
- * Return: the result of the completion, 0 or more; or -1 and errno, its error, or: EPERM, EDEADLK,
- * ETIMEDOUT, ECANCELED; ENOSYS, the engine is epoll; EAGAIN, the kernel has no memory for more;
+ * Return: the result of the completion, 0 or more; or -1 and errno: the error of the completion, or
+ * EPERM, EDEADLK, ETIMEDOUT, ECANCELED; ENOSYS, the engine is epoll; EAGAIN, no memory for more;
  * EINVAL, @deadline, or a flag that ties the operation to others (IOSQE_IO_LINK,
  * IOSQE_IO_HARDLINK, IOSQE_IO_DRAIN, IOSQE_CQE_SKIP_SUCCESS), or the task is in a blocking region.
  */

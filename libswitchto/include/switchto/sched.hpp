@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // switchto/sched.h for C++17. An error of a call is thrown as std::system_error, with errno as its
-// code; a deadline that passes is none. What each call does and promises is said in
-// switchto/sched.h.
+// code. A deadline that passes is not an error, but a result. switchto/sched.h says what each call
+// does and promises.
 //
 //	switchto::scheduler sched;
 //	switchto::task task = sched.spawn([] { switchto::this_task::sleep_for(1s); });
@@ -77,7 +77,7 @@ struct job_of final : job {
 	void run() override { function(); }
 };
 
-// What a detached task throws, nobody could catch: std::terminate().
+// Nobody could catch an exception of a detached task: it calls std::terminate().
 inline void run_detached(void *arg) noexcept
 {
 	std::unique_ptr<job>(static_cast<job *>(arg))->run();
@@ -96,7 +96,7 @@ inline void run_joined(void *arg) noexcept
 
 } // namespace detail
 
-// A task that is to be joined. The destructor cancels and joins it, as that of std::jthread does.
+// A task that must be joined. The destructor cancels and joins it, like the one of std::jthread.
 class task {
 public:
 	task() = default;
@@ -143,7 +143,7 @@ private:
 	switchto_task *handle_ = nullptr;
 	std::unique_ptr<detail::job> job_;
 
-	// A caller that is cancelled itself waits all the same: the task uses what is freed next.
+	// A caller that is cancelled itself waits, too: the task uses memory that is freed next.
 	void end() noexcept
 	{
 		if (!handle_)
@@ -187,7 +187,7 @@ void spawn_detached(switchto_sched *sched, F &&function, const switchto_task_att
 
 class scheduler {
 public:
-	// Slots: 0: as many as CPUs.
+	// With 0 slots: one for each CPU.
 	explicit scheduler(unsigned int slots = 0, const switchto_policy *policy = nullptr)
 	{
 		switchto_sched_options options = {};
@@ -228,7 +228,7 @@ private:
 	switchto_sched *sched_ = nullptr;
 };
 
-// Of the scheduler whose task calls it.
+// For tasks: in the caller's scheduler.
 template <typename F>
 [[nodiscard]] task spawn(F &&function, const switchto_task_attr *attr = nullptr)
 {

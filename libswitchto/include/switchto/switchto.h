@@ -8,9 +8,10 @@
  * A thread is named by its kernel TID. A wait parks the calling thread until another thread
  * resumes it. A switch is both in one step: it resumes another thread and waits.
  *
- * FUTEX_SWAP is an operation of futex(2) in Linux 6.12 with kernel/patches/ of the sources. There
- * the backend is "swap", on all other kernels "wake-wait". switchto(7) has deployment:
- * kernels, backends, seccomp filters, limits, sanitizers. This header has the rules of use.
+ * FUTEX_SWAP is an operation of futex(2) in Linux 6.12 and 7.3 with kernel/patches/ of the
+ * sources. There the backend is "swap", on all other kernels "wake-wait". switchto(7) has
+ * deployment: kernels, backends, seccomp filters, limits, sanitizers. This header has the
+ * rules of use.
  *
  *	// Two threads that take turns. Errors are left out.
  *

@@ -42,7 +42,7 @@
  *
  *	task_begin(task)	the calling thread begins @task
  *	task_end(task)		@task has returned
- *	sleep(task, how)	the caller, @task, sleeps: PARKED, WAITING or WAITING_IO
+ *	sleep(task, how)	the caller, @task, sleeps: PARKED, WAITING, WAITING_IO or LOCKING
  *	ready(task, reason)	@task is ready: enum switchto_reason
  *	run(slot, task)		the caller has picked @task: it runs on @slot from now on
  *	poll(slot, ns)		the caller, who owns @slot, sleeps until there is an event, or for
