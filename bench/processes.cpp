@@ -58,11 +58,13 @@ template <class Link>
 }
 
 template <class Link>
-void between_processes(benchmark::State &state, Placement placement)
+void between_processes(benchmark::State &state, Placement placement, Terms *terms = nullptr)
 {
 	const long rounds = (state.max_iterations + 1) / 2;
 	int status;
 
+	if (terms && terms->refused())
+		return skip(state, terms->refused());
 	if (const char *reason = Link::unavailable(placement))
 		return skip(state, reason);
 	if (placement == Placement::FREE && allowed_cpus() < 2)
@@ -344,15 +346,29 @@ void add_rows(const std::string &name, const Plan &plan)
 	});
 }
 
+/* The partner is forked in the group. */
+template <class Link>
+void add_deep_row(const std::string &name, const Plan &plan)
+{
+	plan.add(name + "/one_cpu/depth:4", [](benchmark::State &state) {
+		OneGroup group(4);
+
+		between_processes<Link>(state, Placement::ONE_CPU, &group);
+	});
+}
+
 } // namespace
 
 void add_process_rows(const Plan &plan)
 {
 	add_rows<Door>("BM_Door", plan);
+	add_deep_row<Door>("BM_Door", plan);
 	add_rows<PostAndWait<Futex>>("BM_ProcessFutex", plan);
+	add_deep_row<PostAndWait<Futex>>("BM_ProcessFutex", plan);
 	add_rows<PostAndWait<Semaphore>>("BM_ProcessSemaphore", plan);
 	add_rows<PostAndWait<Eventfd>>("BM_ProcessEventfd", plan);
 	add_rows<PostAndWait<Pipe>>("BM_ProcessPipe", plan);
+	add_deep_row<PostAndWait<Pipe>>("BM_ProcessPipe", plan);
 	add_rows<ProcessSocket>("BM_ProcessSocket", plan);
 	add_rows<ProcessSpin>("BM_ProcessSpin", plan);
 }
