@@ -332,8 +332,8 @@ static void monitor_does_not_oversleep(void **state)
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	pin_to(0, sched_getcpu());
 	others = true;
-	/* The least: others use the CPU, too. */
-	for (int i = 0; i < 5; i++) {
+	/* Once is enough: others use the CPU, too. */
+	for (int i = 0; i < 20 && least >= NSEC_PER_SEC / 200; i++) {
 		struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_MEASURE, 1);
 
 		assert_int_equal(pipe(wakes), 0);
