@@ -94,6 +94,23 @@ static pid_t start(void (*program)(void))
 	return pid;
 }
 
+static bool ended_by(int signal, pid_t child)
+{
+	int status;
+
+	return waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
+	       WTERMSIG(status) == signal;
+}
+
+static bool can_be_killed(void (*program)(void))
+{
+	const pid_t child = start(program);
+
+	usleep(50000);
+	kill(child, SIGKILL);
+	return ended_by(SIGKILL, child);
+}
+
 static void verdict(bool good, const char *name)
 {
 	printf("%s %s\n", good ? "ok" : "not ok", name);
@@ -112,27 +129,14 @@ static void test(void)
 		good &= wait(&status) > 0 && WIFEXITED(status) && !WEXITSTATUS(status);
 	verdict(good, "interrupted-children");
 
-	child = start(busy);
-	usleep(50000);
-	kill(child, SIGKILL);
-	verdict(waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
-			WTERMSIG(status) == SIGKILL,
-		"kill-busy-child");
-
-	child = start(calling);
-	usleep(50000);
-	kill(child, SIGKILL);
-	verdict(waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
-			WTERMSIG(status) == SIGKILL,
-		"kill-calling-child");
+	verdict(can_be_killed(busy), "kill-busy-child");
+	verdict(can_be_killed(calling), "kill-calling-child");
 
 	/* The host kills the child's stub now. */
 	child = start(calling);
 	puts("kill the newest stub");
 	fflush(stdout);
-	verdict(waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
-			WTERMSIG(status) == SIGSEGV,
-		"lost-stub");
+	verdict(ended_by(SIGSEGV, child), "lost-stub");
 }
 
 int main(void)

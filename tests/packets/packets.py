@@ -341,6 +341,25 @@ def turned_away(client):
         return True
 
 
+def has_spare(server):
+    """The one that the server keeps is /dev/null, beside its standard streams."""
+    folder = f"/proc/{server.process.pid}/fd"
+    for name in os.listdir(folder):
+        try:
+            if int(name) > 2 and os.readlink(f"{folder}/{name}") == "/dev/null":
+                return True
+        except FileNotFoundError:   # closed meanwhile
+            pass
+    return False
+
+
+def until_spare_is_lost(server):
+    until = time.monotonic() + PATIENCE
+    while has_spare(server):
+        assert time.monotonic() < until, "the server still has its spare descriptor"
+        time.sleep(0.01)
+
+
 def loses_spare(server):
     """
     The descriptor that the server keeps to turn clients away with: the limit is too low to open it
@@ -351,7 +370,7 @@ def loses_spare(server):
 
     limit(4)
     with socket.create_connection(server.address, timeout=PATIENCE) as first:
-        time.sleep(0.1)     # some of the server's pauses
+        until_spare_is_lost(server)
         used = {int(name) for name in os.listdir(f"/proc/{server.process.pid}/fd")}
         limit(min(set(range(40)) - used) + 1)
         assert turned_away(first)
@@ -396,7 +415,7 @@ def ends_without_descriptors():
         with socket.create_connection(server.address, timeout=PATIENCE):
             resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (4, 40))
             with socket.create_connection(server.address, timeout=PATIENCE):
-                time.sleep(0.1)     # some of the server's pauses
+                until_spare_is_lost(server)
                 assert server.stop()["no_descriptors"] >= 1
 
 

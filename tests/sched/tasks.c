@@ -379,15 +379,16 @@ static void block_without_descriptor(void *arg)
 	struct rlimit all, few;
 	int fds[FEW_DESCRIPTORS], n = 0;
 
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+	CHECK_EQ(&verdict, getrlimit(RLIMIT_NOFILE, &all), 0);
 	few = (struct rlimit){ FEW_DESCRIPTORS, all.rlim_max };
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-	while ((fds[n] = dup(STDOUT_FILENO)) != -1)
+	CHECK_EQ(&verdict, setrlimit(RLIMIT_NOFILE, &few), 0);
+	while (n < FEW_DESCRIPTORS && (fds[n] = dup(STDOUT_FILENO)) != -1)
 		n++;
+	CHECK_ERR(&verdict, dup(STDOUT_FILENO), EMFILE);
 	block_unannounced(arg);
 	while (n)
 		close(fds[--n]);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+	CHECK_EQ(&verdict, setrlimit(RLIMIT_NOFILE, &all), 0);
 }
 
 static void count_turns(void *arg)
