@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -252,7 +253,10 @@ static void serve_faults(struct dice *dice)
 		madvise(area(SERVED_AREA) + roll(dice, STORM_PAGES) * PAGE, PAGE, MADV_DONTNEED);
 }
 
-/* What is unmapped here is a hole for a while: nobody else maps in this region. */
+/*
+ * What is unmapped here is a hole for a while: nobody else maps in this region. The hash
+ * of the futexes is memory, too.
+ */
 static void blow(struct dice *dice)
 {
 	static const int prots[] = { PROT_NONE, PROT_READ, PROT_READ | PROT_WRITE,
@@ -262,7 +266,7 @@ static void blow(struct dice *dice)
 		     roll(dice, STORM_PAGES) * PAGE;
 	int map_flags = (is_shared ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS | MAP_FIXED;
 
-	switch (roll(dice, 10)) {
+	switch (roll(dice, 11)) {
 	case 0:
 	case 1:
 		munmap(page, PAGE);
@@ -301,6 +305,12 @@ static void blow(struct dice *dice)
 			/* Splits it. */
 			madvise(area(HUGE_AREA) + HUGE / 2, PAGE, MADV_DONTNEED);
 		}
+		break;
+	case 9:
+		/* Rarely: it takes two grace periods of RCU. */
+		if (roll(dice, 8) == 0)
+			prctl(PR_FUTEX_HASH, PR_FUTEX_HASH_SET_SLOTS, 2UL << roll(dice, 10), 0UL,
+			      0UL);
 		break;
 	default:
 		fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE);

@@ -6,4 +6,11 @@
 #undef FUTEX_SWAP
 #define FUTEX_SWAP 96
 
+/* Since Linux 6.16 a process has a hash of its own for its private futexes. */
+#ifndef PR_FUTEX_HASH
+#define PR_FUTEX_HASH 78
+#define PR_FUTEX_HASH_SET_SLOTS 1
+#define PR_FUTEX_HASH_GET_SLOTS 2
+#endif
+
 #endif /* FUTEX_SWAP_H */

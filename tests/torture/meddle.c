@@ -6,6 +6,7 @@
  * all rest and all threads are equals again: then most switches are hand-offs.
  */
 #include "files.h"
+#include "futex_swap.h"
 #include "torture.h"
 
 #include <switchto/switchto.h>
@@ -424,6 +425,23 @@ static bool fork_amid(uint64_t *dice)
 	return true;
 }
 
+bool hash_can_be_replaced(void)
+{
+	return prctl(PR_FUTEX_HASH, PR_FUTEX_HASH_GET_SLOTS, 0UL, 0UL, 0UL) > 0;
+}
+
+static bool replace_hash(uint64_t *dice)
+{
+	if (!hash_can_be_replaced())
+		return false;
+	if (prctl(PR_FUTEX_HASH, PR_FUTEX_HASH_SET_SLOTS, 2UL << roll(dice, 10), 0UL, 0UL)) {
+		left_out("another hash of the futexes");
+		return false;
+	}
+	did(HASHES);
+	return true;
+}
+
 /* --- from without ----------------------------------------------------------------- */
 
 static pid_t the_worker;
@@ -582,6 +600,7 @@ static struct meddler {
 	{ .name = "tids", .act = leave_few_tids, .rest = 1000 * MS, .machine = true },
 	{ .name = "cancel", .act = cancel_sleepers, .rest = 10 * MS, .no_sanitizer = true },
 	{ .name = "fork", .act = fork_amid, .rest = 200 * MS, .no_sanitizer = true },
+	{ .name = "hash", .act = replace_hash, .rest = 20 * MS },
 	{ .name = "stop", .act = stop_and_continue, .rest = 100 * MS, .where = WITHOUT },
 	{ .name = "trace", .act = trace, .rest = 20 * MS, .where = WITHOUT },
 	{ .name = "children", .act = run_a_child, .rest = 50 * MS, .where = CHILDREN },

@@ -299,9 +299,9 @@ static bool verify_sums(void)
 	return write_file(features, now ? "VERIFY_SUMS" : "NO_VERIFY_SUMS");
 }
 
-static const char *const deed_names[DEEDS] = { "signals", "stops",   "traces",	"kills",
-					       "exits",	  "forks",   "cancels", "changes",
-					       "moves",	  "freezes", "hotplugs" };
+static const char *const deed_names[DEEDS] = { "signals", "stops",   "traces",	 "kills",
+					       "exits",	  "forks",   "cancels",	 "changes",
+					       "moves",	  "freezes", "hotplugs", "hashes" };
 
 /*
  * Of a run that needs all and is not too short for it, what has not happened yet of all
@@ -315,7 +315,8 @@ static const char *missing(double seconds)
 		return NULL;
 	for (int i = 0; i < DEEDS; i++)
 		if (!atomic_load(&shared->deeds[i]) &&
-		    (i != HOTPLUGS || sysconf(_SC_NPROCESSORS_CONF) > 1))
+		    (i != HOTPLUGS || sysconf(_SC_NPROCESSORS_CONF) > 1) &&
+		    (i != HASHES || hash_can_be_replaced()))
 			return deed_names[i];
 	/* Else it takes a walk round the few that there are. */
 	if (!total(REUSED) && (tids_are_chosen() || total(LIVES) > 1000))

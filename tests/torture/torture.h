@@ -109,6 +109,7 @@ enum deed {
 	MOVES,
 	FREEZES,
 	HOTPLUGS,
+	HASHES,
 	DEEDS
 };
 
@@ -137,6 +138,7 @@ _Noreturn void die(const char *what);
 
 /* Something that this machine or user doesn't let us do is left out, aloud. */
 void left_out(const char *what);
+bool hash_can_be_replaced(void);
 
 void pause_ns(long long ns);
 long long now_ns(void);
