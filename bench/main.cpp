@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
+#include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <sys/prctl.h>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -17,6 +19,11 @@
 
 /* TIDs are below this: PID_MAX_LIMIT, include/linux/threads.h. */
 static const long most_threads = 1 << 22;
+
+#ifndef PR_FUTEX_HASH
+#define PR_FUTEX_HASH 78
+#define PR_FUTEX_HASH_SET_SLOTS 1
+#endif
 
 /* Takes @option, which has no value, out of @args. */
 static bool take_flag(std::vector<char *> &args, const char *option)
@@ -38,10 +45,11 @@ static bool take_flag(std::vector<char *> &args, const char *option)
  */
 static bool take_plan(std::vector<char *> &args, Plan &plan)
 {
-	std::vector<long> switches, parked;
+	std::vector<long> switches, parked, buckets;
 
 	if (!take_numbers(args, "--switches=", "switches", 2, INT_MAX, switches) ||
 	    !take_numbers(args, "--parked=", "threads", 0, most_threads, parked) ||
+	    !take_numbers(args, "--buckets=", "buckets", 2, most_threads, buckets) ||
 	    !take_numbers(args, "--ring=", "threads", 2, most_threads, plan.rings))
 		return false;
 
@@ -49,6 +57,8 @@ static bool take_plan(std::vector<char *> &args, Plan &plan)
 		plan.switches = switches.back();
 	if (!parked.empty())
 		plan.parked = parked.back();
+	if (!buckets.empty())
+		plan.buckets = buckets.back();
 	plan.percentiles = take_flag(args, "--percentiles");
 	if (plan.percentiles && !plan.rings.empty()) {
 		fprintf(stderr, "switchto-bench: --percentiles with --ring: wanted one of them\n");
@@ -70,9 +80,12 @@ static bool take_plan(std::vector<char *> &args, Plan &plan)
 
 static void help()
 {
-	puts("switchto-bench [--switches=N] [--parked=N] [--ring=N]... [--percentiles] [--benchmark_...]\n"
+	puts("switchto-bench [--switches=N] [--parked=N] [--buckets=N] [--ring=N]... [--percentiles]\n"
+	     "    [--benchmark_...]\n"
 	     "  --switches=N   N switches per repetition instead of a minimum time\n"
 	     "  --parked=N     N threads parked beside all rows\n"
+	     "  --buckets=N    N buckets, a power of two, in the hash of the process's futexes;\n"
+	     "                 needs Linux 6.16\n"
 	     "  --ring=N       add a row: a ring of N threads (repeatable)\n"
 	     "  --percentiles  other rows: p50, p99, p99.9 and the maximum of a switch; each\n"
 	     "                 once, 100000 switches unless --switches; not under -icount\n"
@@ -136,6 +149,12 @@ int main(int argc, char **argv)
 		add_all_rows(plan);
 	}
 
+	if (plan.buckets && prctl(PR_FUTEX_HASH, PR_FUTEX_HASH_SET_SLOTS, plan.buckets, 0L, 0L)) {
+		fprintf(stderr,
+			"switchto-bench: --buckets: wanted a power of two, and Linux 6.16 or newer; found: %s\n",
+			strerror(errno));
+		return 1;
+	}
 	Parked parked(plan.parked);
 	if (!parked.refused().empty()) {
 		fprintf(stderr, "switchto-bench: --parked: %s\n", parked.refused().c_str());

@@ -12,6 +12,7 @@
 struct Plan {
 	long switches = 0; /* 0: google-benchmark finds a number for each row */
 	long parked = 0;
+	long buckets = 0; /* 0: as many as the kernel chooses */
 	std::vector<long> rings;
 	bool percentiles = false;
 
