@@ -132,6 +132,42 @@ in_vm_once() { # CONFIG CPUS CMD...
 	return $status
 }
 
+# The kernel after each patch builds and boots, and the selftests compile: who bisects must
+# meet no fault of the series.
+each_patch() {
+	local p has_swap status patches=$top/kernel/patches/$opt_kernel failed=0
+	opt_patched=stock opt_cpus=2 opt_timeout=600
+	want_vm
+	tree=$vm/linux-$opt_kernel-each
+	need_space 2500 "a second tree of the kernel's source and objects"
+	copy_tree "$stock" "$tree"
+	image=$tree/obj-$opt_config/arch/x86/boot/bzImage
+	kselftest=$out/each-kselftest
+	mkdir -p "$kselftest"
+	while read -r p; do
+		patch -d "$tree" -p1 --no-backup-if-mismatch -F0 -f < "$patches/$p" || return 1
+		if grep -q '^+++ b/tools/' "$patches/$p"; then
+			build_kselftest || { echo "FAIL $p: the selftests do not compile"; return 1; }
+			echo "PASS $p: the selftests compile"
+			continue
+		fi
+		compile_kernel "$tree/obj-$opt_config" || { echo "FAIL $p: the kernel does not compile"; return 1; }
+		status=0
+		vm_exec sh -c "'$out/gcc/tests/bin/torture' --seconds=10 >&2 || exit 1
+			'$out/gcc/tools/futex-swap-demo/futex-swap-demo' -i 20000" || status=$?
+		# The first one has no FUTEX_SWAP yet.
+		has_swap=$(grep -c FUTEX_SWAP "$tree/include/uapi/linux/futex.h")
+		if kernel_complained || [ "$status" -ne "$([ "$has_swap" -gt 0 ] && echo 0 || echo 77)" ]; then
+			echo "FAIL $p: status $status"
+			failed=1
+		else
+			echo "PASS $p: boots and switches"
+		fi
+	done < "$patches/series"
+	rm -rf "$tree" "$kselftest"
+	return $failed
+}
+
 # The library's tests. On the patched kernel nothing may skip for want of FUTEX_SWAP.
 suite() { # CONFIG CPUS
 	# Each backend once is enough, and the memory of a thread is tested elsewhere.

@@ -191,6 +191,14 @@ seed_objects() { # FROM TO
 	mv "$2.new" "$2"
 }
 
+# Hard links for the source, and a copy of the configuration's objects.
+copy_tree() { # FROM TO
+	rm -rf "$2"
+	mkdir "$2"
+	(cd "$1" && find . -mindepth 1 -maxdepth 1 ! -name 'obj-*' -exec cp -al -t "$2" {} +)
+	seed_objects "$1/obj-$opt_config" "$2/obj-$opt_config"
+}
+
 # KASAN's checks in lockdep.c took more than a third of a debug kernel's time. Without
 # them a freed lock is still found when it is taken.
 compile_kernel() { # OBJ
