@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Checks that docs/edge-cases.md, and SECURITY.md if there is one, name tests that exist.
 
-usage: edge_cases.py [--kernel VERSION] [--selftest FILE]... [DOCUMENT ...]
+usage: edge_cases.py [--selftest FILE]... [DOCUMENT ...]
 
 The tables name a test in backquotes: `FILE: NAME`. Further tests of that file, until
 a semicolon, are `NAME` alone. A * or ... in a name stands for anything. FILE is the
@@ -16,6 +16,7 @@ Exit status: 0 if all is well, 1 if not, 2 for a wrong command line.
 """
 
 import argparse
+import collections
 import fnmatch
 import pathlib
 import re
@@ -36,9 +37,8 @@ def read(path):
                  "is this a whole checkout?")
 
 
-def patched_files(version):
+def patched_files(folder):
     """For each file that the series makes or changes, the lines that the series adds."""
-    folder = TOP / "kernel" / "patches" / version
     files = {}
     for patch in read(folder / "series").split():
         lines = None
@@ -90,8 +90,12 @@ def program_names(text):
 class Sources:
     """All that a name may lead to."""
 
-    def __init__(self, version, selftests):
-        self.patched = patched_files(version)
+    def __init__(self, selftests):
+        # A kernel may have a test that others do not need.
+        self.patched = collections.defaultdict(str)
+        for folder in (TOP / "kernel" / "patches").iterdir():
+            for name, text in patched_files(folder).items():
+                self.patched[name] += text + "\n"
         self.patched.update({file.name: read(file) for file in selftests})
         self.built = "".join(map(read, (TOP / "tests").rglob("CMakeLists.txt")))
         self.known = {}
@@ -184,7 +188,6 @@ def wrong_rows(text):
 def main():
     parser = argparse.ArgumentParser(add_help=False, usage=__doc__.split("\n\n")[1][7:])
     parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--kernel", default="6.12")
     parser.add_argument("--selftest", type=pathlib.Path, action="append", default=[])
     parser.add_argument("document", nargs="*", type=pathlib.Path)
     options = parser.parse_args()
@@ -197,7 +200,7 @@ def main():
         documents = [TOP / "docs" / "edge-cases.md"]
         if (TOP / "SECURITY.md").exists():
             documents.append(TOP / "SECURITY.md")
-    sources = Sources(options.kernel, options.selftest)
+    sources = Sources(options.selftest)
 
     complaints, tests = [], set()
     for document in documents:
