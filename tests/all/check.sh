@@ -144,7 +144,7 @@ each_patch() {
 	image=$tree/obj-$opt_config/arch/x86/boot/bzImage
 	kselftest=$out/each-kselftest
 	mkdir -p "$kselftest"
-	while read -r p; do
+	for p in $(cat "$patches/series"); do
 		patch -d "$tree" -p1 --no-backup-if-mismatch -F0 -f < "$patches/$p" || return 1
 		if grep -q '^+++ b/tools/' "$patches/$p"; then
 			build_kselftest || { echo "FAIL $p: the selftests do not compile"; return 1; }
@@ -154,7 +154,7 @@ each_patch() {
 		compile_kernel "$tree/obj-$opt_config" || { echo "FAIL $p: the kernel does not compile"; return 1; }
 		status=0
 		vm_exec sh -c "'$out/gcc/tests/bin/torture' --seconds=10 >&2 || exit 1
-			'$out/gcc/tools/futex-swap-demo/futex-swap-demo' -i 20000" || status=$?
+			'$out/gcc/tools/futex-swap-demo/futex-swap-demo' -i 20000" < /dev/null || status=$?
 		# The first one has no FUTEX_SWAP yet.
 		has_swap=$(grep -c FUTEX_SWAP "$tree/include/uapi/linux/futex.h")
 		if kernel_complained || [ "$status" -ne "$([ "$has_swap" -gt 0 ] && echo 0 || echo 77)" ]; then
@@ -163,7 +163,7 @@ each_patch() {
 		else
 			echo "PASS $p: boots and switches"
 		fi
-	done < "$patches/series"
+	done
 	rm -rf "$tree" "$kselftest"
 	return $failed
 }
