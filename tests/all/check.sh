@@ -132,8 +132,8 @@ in_vm_once() { # CONFIG CPUS CMD...
 	return $status
 }
 
-# The kernel after each patch builds and boots, and the selftests compile: who bisects must
-# meet no fault of the series.
+# After each patch, the kernel builds and boots, or the selftests compile: git bisect must
+# not stop at a fault of the series.
 each_patch() {
 	local p status swap backend patches=$top/kernel/patches/$opt_kernel failed=0
 	opt_patched=stock opt_cpus=2 opt_timeout=600
