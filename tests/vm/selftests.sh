@@ -3,7 +3,8 @@
 # usage: selftests.sh DIR [OPTION ...]
 # Runs the kernel selftests of FUTEX_SWAP, all programs DIR/futex_swap*, with OPTIONs of
 # the kselftest harness (-t NAME: only that test). For use in a VM: it makes a control
-# group. Exit status: 0 if all passed, 1 if one failed or if no test has such a name.
+# group, and sets the FEATURES of the scheduler that the environment names. Exit status: 0
+# if all passed, 1 if one failed or if no test has such a name.
 dir=$1
 shift
 
@@ -12,6 +13,10 @@ shift
 # and again amid the tests.
 cd /sys/fs/cgroup && echo +cpu > cgroup.subtree_control && mkdir quota || exit 1
 [ ! -e quota/cpu.max ] || echo 10000 10000 > quota/cpu.max || exit 1
+
+for feature in $FEATURES; do
+	echo "$feature" > /sys/kernel/debug/sched/features || exit 1
+done
 
 status=0 run=0
 for program in "$dir"/futex_swap*; do
