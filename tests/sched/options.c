@@ -171,11 +171,14 @@ static void measure(void *arg)
 	const struct measured *measured = arg;
 	struct switchto_task *task = spawn_handle(NULL, count, NULL);
 
-	/* The next one gets its memory, and none of its numbers. */
+	/*
+	 * The next one gets its memory, and none of its numbers: its own are exact. It may have begun
+	 * to run when spawn returns: on a busy machine the creation of a thread sleeps for so long
+	 * that the monitor takes the slot.
+	 */
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 	task = spawn_handle(NULL, measured->fn, NULL);
 	CHECK_EQ(&verdict, switchto_task_stats(task, measured->stats), 0);
-	CHECK_EQ(&verdict, measured->stats->runs, 0);
 	while (switchto_task_stats(task, measured->stats) == 0 && measured->stats->runs == 0)
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 	CHECK_EQ(&verdict, switchto_join(task), 0);
