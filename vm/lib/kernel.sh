@@ -241,7 +241,9 @@ want_kernel() {
 want_kselftest() {
 	kselftest=$top/build/kselftest-$opt_kernel
 	mkdir -p "$kselftest" || die "wanted to write $kselftest, can't; is the disk full or the folder not yours?"
+	lock
 	step kselftest "building the kernel's futex selftests" build_kselftest
+	unlock
 }
 
 build_kselftest() {
