@@ -172,9 +172,9 @@ static void measure(void *arg)
 	struct switchto_task *task = spawn_handle(NULL, count, NULL);
 
 	/*
-	 * The next one gets its memory, and none of its numbers: its own are exact. It may have begun
-	 * to run when spawn returns: on a busy machine the creation of a thread sleeps for so long
-	 * that the monitor takes the slot.
+	 * The second task reuses the first one's memory, but its numbers start at 0: they are exact
+	 * in the end. It may run before spawn returns: if the creation of its thread sleeps for long,
+	 * the monitor takes the slot.
 	 */
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 	task = spawn_handle(NULL, measured->fn, NULL);
