@@ -15,7 +15,8 @@ cd /sys/fs/cgroup && echo +cpu > cgroup.subtree_control && mkdir quota || exit 1
 [ ! -e quota/cpu.max ] || echo 10000 10000 > quota/cpu.max || exit 1
 
 for feature in $FEATURES; do
-	echo "$feature" > /sys/kernel/debug/sched/features || exit 1
+	echo "$feature" > /sys/kernel/debug/sched/features ||
+		{ echo "selftests.sh: wanted to set $feature, can't; is CONFIG_SCHED_DEBUG off?"; exit 1; }
 done
 
 status=0 run=0
