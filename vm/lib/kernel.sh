@@ -104,8 +104,7 @@ apply_patches() { # TREE
 }
 
 # Hard links to the stock tree: patch(1) replaces what it changes. Object
-# folders are kept, or begin as a copy of the stock tree's: make then builds
-# only what the patches touch.
+# folders are kept.
 make_patched() { # STOCK TARGET
 	local stock=$1 target=$2 new=$2.new f obj old=''
 
@@ -179,24 +178,21 @@ configure_kernel() { # OBJ
 	done
 }
 
+# Hard links for the source, and a copy of the configuration's objects.
+#
 # objtool's objects record absolute paths. With wrong ones make would rebuild
 # objtool, and then every object, because objtool has checked them all. From 6.13 on,
 # the folder's Makefile names the tree, too: with a wrong one make would build that tree.
-seed_objects() { # FROM TO
-	rm -rf "$2.new"
-	cp -a "$1" "$2.new"
-	rm -f "$2.new/.stamp"
-	sed -i "s,$(dirname "$1")/,$(dirname "$2")/,g" "$2.new/Makefile"
-	find "$2.new/tools" \( -name '*.cmd' -o -name '*.d' \) -exec sed -i "s,$(dirname "$1")/,$(dirname "$2")/,g" {} +
-	mv "$2.new" "$2"
-}
-
-# Hard links for the source, and a copy of the configuration's objects.
 copy_tree() { # FROM TO
+	local obj=$2/obj-$opt_config
+
 	rm -rf "$2"
 	mkdir "$2"
 	(cd "$1" && find . -mindepth 1 -maxdepth 1 ! -name 'obj-*' -exec cp -al -t "$2" {} +)
-	seed_objects "$1/obj-$opt_config" "$2/obj-$opt_config"
+	cp -a "$1/obj-$opt_config" "$obj"
+	rm -f "$obj/.stamp"
+	sed -i "s,$1/,$2/,g" "$obj/Makefile"
+	find "$obj/tools" \( -name '*.cmd' -o -name '*.d' \) -exec sed -i "s,$1/,$2/,g" {} +
 }
 
 # KASAN's checks in lockdep.c took more than a third of a debug kernel's time. Without
@@ -225,9 +221,6 @@ want_kernel() {
 	image=$obj/arch/x86/boot/bzImage
 	if [ "$(cat "$obj/.stamp" 2> /dev/null)" != "$id" ] || [ ! -f "$image" ]; then
 		need_space 1500 "building the kernel"
-		if [ "$opt_patched" = patched ] && [ ! -d "$obj" ] && [ -f "$stock/obj-$opt_config/.stamp" ]; then
-			step seed "beginning with a copy of the stock kernel's objects" seed_objects "$stock/obj-$opt_config" "$obj"
-		fi
 		rm -f "$obj/.stamp"
 		step "config-$opt_patched-$opt_config" "configuring Linux $opt_kernel, $opt_patched, $opt_config.config" configure_kernel "$obj"
 		step "kernel-$opt_patched-$opt_config" "building Linux $opt_kernel, $opt_patched, $opt_config.config" compile_kernel "$obj"
