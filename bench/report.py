@@ -9,8 +9,8 @@ import sys
 
 import charts
 import results
-from results import (FREE, describe, end_ratio, number, parked_curves, ring_curves, row_title,
-                     sort_key)
+from results import (FREE, ONE_CPU, TITLES, describe, end_ratio, number, parked_curves,
+                     ring_curves, row_title, sort_key)
 
 # What others published: BM_ rows of SwitchTo at LPC 2013, and the demo of the
 # FUTEX_SWAP series of 2020. Neither pinned its threads. Time and CPU time in ns.
@@ -232,6 +232,24 @@ def as_markdown(columns, growths):
     return "\n".join(text) + "\n"
 
 
+FIRST = (("BM_Futex", ""), ("BM_PthreadCond", ""), ("BM_Pipe", ""), ("BM_SwitchTo", "swap"))
+
+
+def first_table(column):
+    """What vm/bench shows while it measures the rest."""
+    rows = []
+    for row in FIRST:
+        key = (*row, ONE_CPU)
+        cell = column.cell(key)
+        value = cell.value if cell else None
+        rows.append([TITLES[row[0]], "one CPU",
+                     "no figure" if value is None else number(value),
+                     ratio_text(column.ratio(key))])
+    state = column.describe().split(", mitigations")[0]
+    return "\n".join([f"Instructions per switch (-icount), {state}", "",
+                      *text_table(["one switch", "placement", column.unit_label, "ratio"], rows)])
+
+
 def save(out, name, text):
     with open(os.path.join(out, name), "w", encoding="utf-8") as file:
         file.write(text)
@@ -253,13 +271,20 @@ def report(out, columns, growths):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", required=True, metavar="DIR",
+    option = parser.add_mutually_exclusive_group(required=True)
+    option.add_argument("--out", metavar="DIR",
                         help="where table.txt, table.md and the charts' .svg and .png go")
+    option.add_argument("--first", action="store_true",
+                        help="write nothing; print four rows, instructions on one CPU")
     parser.add_argument("files", nargs="+", metavar="FILE.json",
                         help="results of switchto-bench (--benchmark_out)")
     args = parser.parse_args()
     try:
-        report(args.out, *results.load(args.files))
+        columns, growths = results.load(args.files)
+        if args.first:
+            print("\n\n".join(first_table(c) for c in columns if c.unit == "insn"))
+        else:
+            report(args.out, columns, growths)
     except results.BadInput as error:
         sys.exit(f"report.py: {error}")
 
