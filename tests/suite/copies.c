@@ -293,6 +293,39 @@ static void two_plugins_one_copy(void **state)
 	assert_int_equal(run_child(shares_one_copy, NULL), 0);
 }
 
+/* --- both there from the start, and unloaded at the end ----------------------------- */
+
+#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN) /* they want to be first */
+static int loaded_at_start(const char *path)
+{
+	const struct calls *plugin;
+	struct verdict v = { 0 };
+
+	paths[0] = path;
+	listen();
+	plugin = open_plugin(0);
+	calls_first(&v, &program_calls, BY_SELF);
+	copy_refuses(&v, plugin);
+	was_said(&v, 1);
+	return verdict_status(&v);
+}
+
+static int execs_preloaded(void *arg)
+{
+	(void)arg;
+	setenv("LD_PRELOAD", paths[0], 1);
+	execl("/proc/self/exe", "copies", "preloaded", paths[0], (char *)NULL);
+	return EXIT_FAILURE;
+}
+
+static void two_from_the_start(void **state)
+{
+	(void)state;
+	watchdog_start("TwoFromTheStart");
+	assert_int_equal(run_child(execs_preloaded, NULL), 0);
+}
+#endif
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest cases[] = {
@@ -300,6 +333,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(only_one_is_called),
 		cmocka_unit_test(fork_with_two_copies),
 		cmocka_unit_test(two_plugins_one_copy),
+#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN)
+		cmocka_unit_test(two_from_the_start),
+#endif
 	};
 
 	if (argc != 3) {
@@ -307,6 +343,10 @@ int main(int argc, char **argv)
 			argc - 1);
 		return EXIT_FAILURE;
 	}
+#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN)
+	if (strcmp(argv[1], "preloaded") == 0)
+		return loaded_at_start(argv[2]);
+#endif
 	paths[0] = argv[1];
 	paths[1] = argv[2];
 	return cmocka_run_group_tests_name("copies", cases, NULL, NULL) ? EXIT_FAILURE :

@@ -4,6 +4,7 @@
  * with the library as it is, and with its delay points, where a process can be killed at each
  * step (DeathAt...).
  */
+#include "seccomp.h"
 #include "support.h"
 
 #include <switchto/door.h>
@@ -25,8 +26,17 @@
 /* The process that reaches this point the next time is killed. -1: none. */
 static int deadly = -1;
 
+/* What this thread does when it is about to be the server. */
+static _Thread_local void (*before_serving)(void);
+
 void switchto_delay_point(enum switchto_delay where)
 {
+	if (where == SWITCHTO_DELAY_DOOR_SERVE && before_serving) {
+		void (*act)(void) = before_serving;
+
+		before_serving = NULL;
+		act();
+	}
 	if ((int)where == deadly) {
 		syscall(SYS_kill, getpid(), SIGKILL);
 		for (;;)
@@ -385,6 +395,9 @@ static void misuse(void **state)
 	const struct timespec bad[] = { { -1, 0 }, { 0, -1 }, { 0, 1000000000 } };
 	int fd = new_door(), null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int open_to_seals = memfd_create("open to seals", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int no_door = memfd_create("no door", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	char name[] = "/tmp/switchto-door-XXXXXX";
+	int readable = mkstemp(name), unreadable = open(name, O_WRONLY | O_CLOEXEC);
 	off_t size = lseek(fd, 0, SEEK_END);
 	struct switchto_door_message m;
 	struct switchto_door *server, *door;
@@ -403,6 +416,15 @@ static void misuse(void **state)
 	CHECK(&v, !switchto_door_serve(open_to_seals, 0) && errno == EPERM);
 	CHECK(&v, !switchto_door_connect(open_to_seals, 0) && errno == EPERM);
 	close(open_to_seals);
+	CHECK_EQ(&v, ftruncate(no_door, size), 0);
+	CHECK_EQ(&v, fcntl(no_door, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL), 0);
+	CHECK(&v, !switchto_door_connect(no_door, 0) && errno == EINVAL);
+	close(no_door);
+	CHECK_ERR(&v, switchto_door_create(1 << 30), EBADF);
+	CHECK_ERR(&v, switchto_door_create(unreadable), EACCES);
+	close(readable);
+	close(unreadable);
+	unlink(name);
 
 	door = connected(fd);
 	fill(&m, ECHO, 1);
@@ -596,6 +618,199 @@ static void deadline_races_with_the_answer(void **state)
 	CHECK_EQ(&v, call(door, ECHO, 1000000, NULL), 0);
 	CHECK_EQ(&v, switchto_door_close(door), 0);
 	server_end(s, server);
+	verdict_assert(&v);
+}
+
+/* --- two calls at once: the server is in this thread -------------------------------- */
+
+static void second_call_waits(void **state)
+{
+	const struct timespec bad = { -1, 0 };
+	struct switchto_door_message m;
+	struct caller c[2] = { 0 };
+	struct switchto_door *server;
+	struct verdict v = { 0 };
+	int fd = new_door();
+
+	(void)state;
+	server = switchto_door_serve(fd, 0);
+	CHECK(&v, server);
+	for (uint64_t i = 0; i < 2; i++)
+		caller_start(&c[i], fd, ECHO, i);
+	for (int i = 0; i < 2; i++)
+		caller_call(&c[i]);
+	CHECK_EQ(&v, switchto_door_wait(server, &m, NULL), 0);
+	CHECK_ERR(&v, switchto_door_wait(server, &m, NULL), EBUSY);
+	CHECK_ERR(&v, switchto_door_reply_wait(server, &m, &bad), EINVAL);
+	work(&m);
+	CHECK_EQ(&v, switchto_door_reply_wait(server, &m, NULL), 1);
+	work(&m);
+	CHECK_EQ(&v, switchto_door_reply(server, &m), 0);
+	for (int i = 0; i < 2; i++)
+		caller_join(&c[i], &v, 0);
+	CHECK_EQ(&v, switchto_door_close(server), 0);
+	close(fd);
+	verdict_assert(&v);
+}
+
+/* --- system calls that fail --------------------------------------------------------- */
+
+/* In this thread, whichever kind of sleep it is. */
+static void forbid_sleeps(void)
+{
+	filter_swap(ANSWER(EPERM));
+	filter_futex_range(FUTEX_WAIT, FUTEX_WAIT, ANSWER(EPERM));
+}
+
+static int no_sleep(void *arg)
+{
+	struct switchto_door_message m;
+	struct switchto_door *server, *door;
+	struct caller c = { 0 };
+	struct verdict v = { 0 };
+	int fd = new_door();
+
+	(void)arg;
+	server = switchto_door_serve(fd, 0);
+	door = connected(fd);
+	caller_start(&c, fd, ECHO, 1);
+	caller_call(&c);
+	CHECK(&v, switchto_door_wait(server, &m, NULL) >= 0);
+	forbid_sleeps();
+	work(&m);
+	CHECK_ERR(&v, switchto_door_reply_wait(server, &m, NULL), EPERM);
+	caller_join(&c, &v, 0);
+	CHECK_EQ(&v, call(door, ECHO, 1, NULL), EPERM);
+	/* The call was taken back. */
+	CHECK_ERR(&v, switchto_door_wait(server, &m, NULL), EPERM);
+	return verdict_status(&v);
+}
+
+/* The same, when the server still has the last call. */
+static int no_sleep_after_a_call(void *arg)
+{
+	struct server *s = arg;
+	struct switchto_door *door = connected(s->fd);
+	struct timespec soon = in_ms(5);
+	struct verdict v = { 0 };
+
+	while (call(door, HOLD, 1, &soon) == ETIMEDOUT && !atomic_load(&s->held))
+		soon = in_ms(5);
+	forbid_sleeps();
+	CHECK_EQ(&v, call(door, ECHO, 2, NULL), EPERM);
+	return verdict_status(&v);
+}
+
+static void sleep_is_forbidden(void **state)
+{
+	struct server *s = new_server(new_door());
+	pid_t server = server_start(s);
+	struct verdict v = { 0 };
+
+	(void)state;
+	CHECK_EQ(&v, run_child(no_sleep, NULL), 0);
+	CHECK_EQ(&v, run_child(no_sleep_after_a_call, s), 0);
+	server_end(s, server);
+	verdict_assert(&v);
+}
+
+/* The one of these calls that fails is the one at which @left is 1. */
+struct refusal {
+	long nr;
+	int error, also; /* what is returned to the library; what it may make of that */
+	atomic_int left, listener;
+};
+
+static void supervise(struct worker *w)
+{
+	struct refusal *r = w->arg;
+	struct seccomp_notif one;
+
+	AWAIT(atomic_load(&r->listener) >= 0);
+	for (;;) {
+		if (!next_call(atomic_load(&r->listener), &one))
+			continue;
+		if (atomic_fetch_sub(&r->left, 1) == 1)
+			answer_call(atomic_load(&r->listener), &one, -r->error);
+		else
+			allow_call(atomic_load(&r->listener), &one);
+	}
+}
+
+/* 0, or the error number of what failed first. */
+static int open_and_close(void)
+{
+	struct switchto_door *server, *door;
+	int fd = switchto_door_create(-1), error = 0;
+
+	if (fd < 0)
+		return errno;
+	server = switchto_door_serve(fd, 0);
+	if (!server)
+		error = errno;
+	door = server ? switchto_door_connect(fd, 0) : NULL;
+	if (server && !door)
+		error = errno;
+	if (switchto_door_close(door) || switchto_door_close(server))
+		error = -1;
+	close(fd);
+	return error;
+}
+
+static int each_fails(void *arg)
+{
+	struct refusal *r = arg;
+	struct verdict v = { 0 };
+	struct worker w = { 0 };
+	bool all = false;
+
+	/* It goes on to the end of the process, whose calls wait for it, too. */
+	worker_start(&w, supervise, r);
+	atomic_store(&r->listener, supervise_call(r->nr));
+	if (atomic_load(&r->listener) < 0)
+		return SKIPPED;
+	/* The first ones, and some of the others. */
+	for (int n = 1; !all; n += n < 8 ? 1 : n) {
+		int error;
+
+		atomic_store(&r->left, n);
+		error = open_and_close();
+		all = atomic_load(&r->left) > 0;
+		CHECK(&v, error == 0 || (!all && (error == r->error || error == r->also)));
+	}
+	atomic_store(&r->left, 0);
+	CHECK_EQ(&v, open_and_close(), 0);
+	return verdict_status(&v);
+}
+
+static void each_call_fails_once(void **state)
+{
+	static struct refusal refusals[] = {
+		/* EINVAL: the flag is not known; it tries again. */
+		{ .nr = SYS_memfd_create, .error = EINVAL },
+		{ .nr = SYS_memfd_create, .error = EMFILE },
+		{ .nr = SYS_ftruncate, .error = ENOSPC },
+		{ .nr = SYS_fcntl, .error = EPERM },
+#ifdef SYS_newfstatat
+		{ .nr = SYS_newfstatat, .error = ENOMEM },
+#endif
+#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN) /* they use these themselves */
+		/* EAGAIN: the memory is locked. */
+		{ .nr = SYS_mmap, .error = EAGAIN, .also = ENOMEM },
+		/* EINVAL: the advice is not known. */
+		{ .nr = SYS_madvise, .error = EINVAL, .also = ENOSYS },
+#endif
+	};
+	struct verdict v = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+		int status;
+
+		atomic_store(&refusals[i].listener, -1);
+		status = run_child(each_fails, &refusals[i]);
+		CHECK(&v, status == 0 || status == SKIPPED);
+	}
 	verdict_assert(&v);
 }
 
@@ -930,6 +1145,43 @@ static void caller_dies_at_each_step(void **state)
 	verdict_assert(&v);
 }
 
+/* Another thread that serves the same door, and is faster. */
+static struct rival {
+	struct worker w;
+	int fd;
+	atomic_bool serves;
+} rival;
+
+static void rival_body(struct worker *w)
+{
+	struct switchto_door *server = switchto_door_serve(rival.fd, 0);
+
+	CHECK(&w->v, server);
+	atomic_store(&rival.serves, true);
+	await_release(w);
+	CHECK_EQ(&w->v, switchto_door_close(server), 0);
+}
+
+static void let_rival_serve(void)
+{
+	worker_start(&rival.w, rival_body, NULL);
+	AWAIT(atomic_load(&rival.serves));
+}
+
+static void one_of_two_serves(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	rival.fd = new_door();
+	before_serving = let_rival_serve;
+	CHECK(&v, !switchto_door_serve(rival.fd, 0) && errno == EBUSY);
+	worker_release(&rival.w);
+	workers_join(&rival.w, 1, &v);
+	close(rival.fd);
+	verdict_assert(&v);
+}
+
 /* A process that serves until the point, with a call before that or not. */
 static void server_dies_at_each_step(void **state)
 {
@@ -1015,9 +1267,13 @@ int main(int argc, char **argv)
 		CASE("LastAnswerArrives", last_answer_arrives),
 		CASE("CallerIsKilled", caller_is_killed),
 		CASE("QueuedCallerIsKilled", queued_caller_is_killed),
+		CASE("SecondCallWaits", second_call_waits),
+		CASE("SleepIsForbidden", sleep_is_forbidden),
+		CASE("EachCallFailsOnce", each_call_fails_once),
 #ifdef SWITCHTO_DELAY_POINTS
 		CASE("CallerDiesAtEachStep", caller_dies_at_each_step),
 		CASE("ServerDiesAtEachStep", server_dies_at_each_step),
+		CASE("OneOfTwoServes", one_of_two_serves),
 #endif
 	};
 
