@@ -25,8 +25,18 @@ static atomic_int looks;
 static atomic_bool begun;
 static int wakes[2];
 
+/* What this thread does at its next window but @skipped. */
+static _Thread_local void (*at_window)(void);
+static _Thread_local unsigned int skipped;
+
 void switchto_sched_window(void)
 {
+	void (*act)(void) = at_window;
+
+	if (act && !skipped--) {
+		at_window = NULL;
+		act();
+	}
 	if (others || !atomic_load(&looks) || atomic_fetch_sub(&looks, 1) > 1)
 		return;
 	CHECK_EQ(&verdict, write(wakes[1], "", 1), 1);
@@ -349,13 +359,121 @@ static void monitor_does_not_oversleep(void **state)
 	assert_true(least < NSEC_PER_SEC / 200);
 }
 
+/* --- a handler that interrupts the scheduler, and calls it --- */
+
+static struct switchto_mutex taken;
+static struct switchto_sem sem;
+static bool has_ring;
+
+static void call_from_within(void)
+{
+	char byte;
+
+	CHECK_ERR(&verdict, switchto_block_begin(), EDEADLK);
+	CHECK_ERR(&verdict, switchto_mutex_lock(&taken), EDEADLK);
+	CHECK_ERR(&verdict, switchto_sem_wait(&sem, NULL), EDEADLK);
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, NULL), EDEADLK);
+	if (has_ring)
+		CHECK_ERR(&verdict, await_read(ends[0], NULL), EDEADLK);
+}
+
+static void park_and_call(void *arg)
+{
+	const struct timespec past = { 0 };
+	char byte;
+
+	(void)arg;
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &past), ETIMEDOUT);
+	/* The first one is before the task is inside. */
+	skipped = 1;
+	at_window = call_from_within;
+	CHECK_ERR(&verdict, switchto_park(&past), ETIMEDOUT);
+	CHECK(&verdict, !at_window);
+}
+
+static void interrupted(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	has_ring = strcmp(switchto_sched_engine(sched), "io_uring") == 0;
+	assert_int_equal(switchto_mutex_lock(&taken), 0);
+	assert_int_equal(pipe(ends), 0);
+	spawn(sched, park_and_call, NULL);
+	run_tasks(sched);
+	close(ends[0]);
+	close(ends[1]);
+	assert_int_equal(switchto_mutex_unlock(&taken), 0);
+}
+
+/* --- a thread is still in a call when the scheduler is destroyed --- */
+
+static struct switchto_task *sleeper;
+static atomic_bool parked, awake, destroys;
+
+static void stay(void)
+{
+	while (!atomic_load(&destroys))
+		usleep(100);
+	usleep(20000);
+}
+
+static void *wake_and_stay(void *arg)
+{
+	while (!atomic_load(&parked))
+		usleep(100);
+	/* The second one is when the task can be run. */
+	skipped = 1;
+	at_window = stay;
+	CHECK_EQ(&verdict, switchto_unpark(sleeper), 0);
+	CHECK(&verdict, !at_window);
+	return arg;
+}
+
+static void sleep_once(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+	atomic_store(&awake, true);
+}
+
+/* The slot does not sleep, so nobody need wake it. */
+static void keep_busy(void *arg)
+{
+	(void)arg;
+	atomic_store(&parked, true);
+	while (!atomic_load(&awake))
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	CHECK_EQ(&verdict, switchto_join(sleeper), 0);
+}
+
+static void destroy_waits(void **state)
+{
+	struct switchto_sched *sched;
+	pthread_t thread;
+
+	(void)state;
+	slots = 1;
+	sched = new_sched(NULL);
+	sleeper = spawn_handle(sched, sleep_once, NULL);
+	spawn(sched, keep_busy, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, wake_and_stay, NULL), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	atomic_store(&destroys, true);
+	run_tasks(sched);
+	pthread_join(thread, NULL);
+	verdict_assert(&verdict);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_call),
+		cmocka_unit_test(interrupted),
 		cmocka_unit_test(full_ring_waits),
 		cmocka_unit_test(full_ring_times_out),
 		cmocka_unit_test(monitor_does_not_oversleep),
+		cmocka_unit_test(destroy_waits),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <switchto/switchto.h>
@@ -107,6 +108,7 @@ static void connect_to_nobody(void *arg)
 		  switchto_connect(fd, (struct sockaddr *)&address, sizeof(address), NULL),
 		  ECONNREFUSED);
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
+	CHECK_ERR(&verdict, switchto_connect(-1, NULL, 0, NULL), EBADF);
 }
 
 /* The port is taken as long as that lasts, so no other program's socket answers. */
@@ -119,6 +121,34 @@ static void refused(void **state)
 	spawn(sched, connect_to_nobody, NULL);
 	run_tasks(sched);
 	close(fd);
+}
+
+/* A socket of AF_UNIX is connected at once, or never. */
+static void connect_nearby(void *arg)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX }, none = { AF_UNIX, "/there/is/none" };
+	int listener = socket(AF_UNIX, SOCK_STREAM, 0), fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	socklen_t length = sizeof(name);
+
+	(void)arg;
+	/* The kernel chooses a name. */
+	CHECK_EQ(&verdict, bind(listener, (struct sockaddr *)&name, sizeof(sa_family_t)), 0);
+	CHECK_EQ(&verdict, getsockname(listener, (struct sockaddr *)&name, &length), 0);
+	CHECK_EQ(&verdict, listen(listener, 1), 0);
+	CHECK_ERR(&verdict, switchto_connect(fd, (struct sockaddr *)&none, sizeof(none), NULL),
+		  ENOENT);
+	CHECK_EQ(&verdict, switchto_connect(fd, (struct sockaddr *)&name, length, NULL), 0);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+	CHECK_EQ(&verdict, switchto_close(listener), 0);
+}
+
+static void connected_at_once(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, connect_nearby, NULL);
+	run_tasks(sched);
 }
 
 /* --- a full pipe --- */
@@ -262,6 +292,7 @@ static void close_it(void *task)
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
 	CHECK_ERR(&verdict, switchto_close(ends[1]), EBADF);
+	CHECK_ERR(&verdict, switchto_close(1 << 30), EBADF);
 	CHECK_ERR(&verdict, switchto_read(-1, &byte, 1, NULL), EBADF);
 	CHECK_ERR(&verdict, switchto_read(1 << 30, &byte, 1, NULL), EBADF);
 }
@@ -575,6 +606,8 @@ static void write_one(void *arg)
 static void wait_for_input(void *arg)
 {
 	struct timespec soon = in(1000000);
+	/* A number that nobody else is given. */
+	int other = fcntl(ends[1], F_DUPFD, 500);
 
 	CHECK_ERR(&verdict, switchto_poll(ends[0], POLLIN, &soon), ETIMEDOUT);
 	CHECK_EQ(&verdict, switchto_poll(ends[1], POLLOUT, NULL), POLLOUT);
@@ -582,6 +615,9 @@ static void wait_for_input(void *arg)
 	CHECK_ERR(&verdict, switchto_poll(ends[1], POLLPRI, NULL), EINVAL);
 	CHECK_ERR(&verdict, switchto_poll(ends[1], 0, NULL), EINVAL);
 	CHECK_ERR(&verdict, switchto_poll(-1, POLLIN, NULL), EBADF);
+	CHECK_EQ(&verdict, switchto_poll(other, POLLOUT, NULL), POLLOUT);
+	CHECK_EQ(&verdict, close(other), 0);
+	CHECK_ERR(&verdict, switchto_poll(other, POLLOUT, NULL), EBADF);
 	spawn(arg, write_one, NULL);
 	CHECK_EQ(&verdict, switchto_poll(ends[0], POLLIN, NULL), POLLIN);
 	/* It took nothing: it is so again. */
@@ -660,7 +696,8 @@ static void use_file(void *arg)
 {
 	const struct timespec past = { 0, 0 }, bad = { -1, 0 };
 	char name[] = "/tmp/switchto-XXXXXX", text[6] = "";
-	int fd = mkstemp(name);
+	int fd = mkstemp(name), pair[2];
+	off_t start = 0;
 
 	(void)arg;
 	CHECK(&verdict, fd >= 0);
@@ -675,6 +712,12 @@ static void use_file(void *arg)
 	CHECK_EQ(&verdict, switchto_read(fd, text, 5, NULL), 0);
 	CHECK_ERR(&verdict, switchto_read(fd, text, 5, &bad), EINVAL);
 	CHECK_EQ(&verdict, switchto_poll(fd, POLLIN, NULL), POLLIN);
+	CHECK_EQ(&verdict, pipe(pair), 0);
+	CHECK_EQ(&verdict, switchto_splice(fd, &start, pair[1], NULL, 5, 0, NULL), 5);
+	CHECK_EQ(&verdict, switchto_read(pair[0], text, 5, NULL), 5);
+	CHECK(&verdict, strcmp(text, "hello") == 0);
+	CHECK_EQ(&verdict, switchto_close(pair[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(pair[1]), 0);
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
 	CHECK_ERR(&verdict, switchto_read(fd, text, 5, NULL), EINVAL);
 	CHECK_EQ(&verdict, switchto_block_end(), 0);
@@ -699,6 +742,12 @@ static void file(void **state)
 	assert_int_equal(switchto_fsync(0), -1);
 	assert_int_equal(errno, EPERM);
 	assert_int_equal(switchto_read(0, &byte, 1, NULL), -1);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(switchto_recv(0, &byte, 1, MSG_DONTWAIT, NULL), -1);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(switchto_poll(0, POLLIN, NULL), -1);
+	assert_int_equal(errno, EPERM);
+	assert_int_equal(switchto_connect(0, NULL, 0, NULL), -1);
 	assert_int_equal(errno, EPERM);
 }
 
@@ -728,6 +777,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(server_and_clients),
 		cmocka_unit_test(refused),
+		cmocka_unit_test(connected_at_once),
 		cmocka_unit_test(full_pipe),
 		cmocka_unit_test(broken_pipe),
 		cmocka_unit_test(in_vain),

@@ -129,6 +129,40 @@ static void misused(void **state)
 	verdict_assert(&verdict);
 }
 
+static void lock_in_region(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&ready))
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	CHECK_ERR(&verdict, switchto_mutex_lock(&mutex), EDEADLK);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+	CHECK_EQ(&verdict, switchto_block_end(), 0);
+}
+
+static void unlock_when_awaited(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	atomic_store(&ready, true);
+	/* Until the word is more than that it is locked. */
+	while (__atomic_load_n(&mutex.word, __ATOMIC_RELAXED) == (void *)1)
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+}
+
+static void locked_in_a_region(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	reset();
+	spawn(sched, unlock_when_awaited, NULL);
+	spawn(sched, lock_in_region, NULL);
+	run_tasks(sched);
+}
+
 /* --- condition variables --- */
 
 static void wait_for_turn(void *turn)
@@ -178,6 +212,8 @@ static void waits_time_out(void *arg)
 	CHECK_ERR(&verdict, switchto_cond_wait(&cond, &mutex, &bad), EINVAL);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 	CHECK_ERR(&verdict, switchto_sem_wait(&sem, &soon), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_sem_wait(&sem, &bad), EINVAL);
+	CHECK_ERR(&verdict, switchto_group_wait(&group, &bad), EINVAL);
 	switchto_group_add(&group, 1);
 	CHECK_ERR(&verdict, switchto_group_wait(&group, &soon), ETIMEDOUT);
 	CHECK_EQ(&verdict, switchto_group_done(&group), 0);
@@ -288,6 +324,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(one_holder_at_a_time),
 		cmocka_unit_test(oldest_first),
 		cmocka_unit_test(misused),
+		cmocka_unit_test(locked_in_a_region),
 		cmocka_unit_test(turns_by_condition),
 		cmocka_unit_test(deadlines),
 		cmocka_unit_test(cancelled),

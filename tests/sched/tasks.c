@@ -2,6 +2,8 @@
 /* Tasks: spawn, join, yield, park, sleep, cancel, blocking regions, and the end. */
 #include "sched.h"
 
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -146,6 +148,9 @@ static void ended_task(void **state)
 	CHECK_ERR(&verdict, switchto_unpark(task), ESRCH);
 	CHECK_ERR(&verdict, switchto_cancel(task), ESRCH);
 	CHECK_EQ(&verdict, switchto_join(task), 0);
+	task = spawn_handle(sched, end, NULL);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	CHECK_EQ(&verdict, switchto_detach(task), 0);
 	run_tasks(sched);
 }
 
@@ -196,12 +201,16 @@ static void unpark_by_a_thread(void **state)
 
 static void unpark_comes_first(void *arg)
 {
+	/* Later than the clock can say. */
+	const struct timespec never = { .tv_sec = LONG_MAX };
 	struct timespec now = in(0);
 
 	(void)arg;
 	CHECK_EQ(&verdict, switchto_unpark(switchto_task_self()), 0);
 	CHECK_EQ(&verdict, switchto_unpark(switchto_task_self()), 0);
 	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+	CHECK_EQ(&verdict, switchto_unpark(switchto_task_self()), 0);
+	CHECK_EQ(&verdict, switchto_park(&never), 0);
 	CHECK_ERR(&verdict, switchto_park(&now), ETIMEDOUT);
 }
 
@@ -516,6 +525,89 @@ static void child_of_a_fork_is_no_task(void **state)
 	run_tasks(sched);
 }
 
+/* --- a handler that forks while its thread waits for a slot --- */
+
+static struct {
+	pthread_t thread;
+	atomic_int tid;
+	atomic_bool taken, over;
+	pid_t child;
+} forker;
+
+/* In the child, the handler returns into a wait that nobody ends. */
+static void fork_in_a_handler(int signal_number)
+{
+	const struct rlimit none = { 0 };
+
+	(void)signal_number;
+	forker.child = fork();
+	if (forker.child == 0) {
+		setrlimit(RLIMIT_CORE, &none);
+		signal(SIGABRT, SIG_DFL);
+		close(STDERR_FILENO);
+		return;
+	}
+	atomic_store(&forker.over, true);
+}
+
+static void wait_in_a_switch(void *arg)
+{
+	(void)arg;
+	forker.thread = pthread_self();
+	atomic_store(&forker.tid, gettid());
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+}
+
+static void wait_for_the_slot(void *arg)
+{
+	(void)arg;
+	forker.thread = pthread_self();
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	while (!atomic_load(&forker.taken))
+		usleep(100);
+	atomic_store(&forker.tid, gettid());
+	CHECK_EQ(&verdict, switchto_block_end(), 0);
+}
+
+static void interrupt_it(void *task)
+{
+	int status;
+
+	atomic_store(&forker.taken, true);
+	while (!atomic_load(&forker.tid))
+		usleep(100);
+	await_parked(atomic_load(&forker.tid));
+	pthread_kill(forker.thread, SIGUSR1);
+	while (!atomic_load(&forker.over))
+		usleep(100);
+	CHECK_EQ(&verdict, waitpid(forker.child, &status, 0), forker.child);
+	CHECK(&verdict, WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	switchto_unpark(task);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+}
+
+static void child_of_a_waiting_thread_ends(void **state)
+{
+	static void (*const waits_in[])(void *) = { wait_in_a_switch, wait_for_the_slot };
+	const struct sigaction action = { .sa_handler = fork_in_a_handler };
+	struct sigaction before;
+
+	(void)state;
+	if (slots != 1 || HANDLERS_RUN_LATE)
+		skip();
+	assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
+	for (int i = 0; i < 2; i++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		atomic_store(&forker.tid, 0);
+		atomic_store(&forker.taken, false);
+		atomic_store(&forker.over, false);
+		spawn(sched, interrupt_it, spawn_handle(sched, waits_in[i], NULL));
+		run_tasks(sched);
+	}
+	sigaction(SIGUSR1, &before, NULL);
+}
+
 static void bad_options(void **state)
 {
 	struct switchto_sched_options options = { .size = sizeof(options), .slots = 100000 };
@@ -583,6 +675,41 @@ static void one_that_never_gives_way_is_reported(void **state)
 	spawn(sched, compute_until_reported, NULL);
 	spawn(sched, count_turns, NULL);
 	run_tasks(sched);
+}
+
+static void compute_until_readable(void *fd)
+{
+	struct pollfd report = { .fd = (int)(long)fd, .events = POLLIN };
+
+	while (poll(&report, 1, 0) == 0)
+		;
+	atomic_store(&ended, 1);
+}
+
+/* Where the program has no function for reports. */
+static void reported_on_stderr(void **state)
+{
+	const int before = dup(STDERR_FILENO);
+	struct switchto_sched *sched;
+	char text[200] = "";
+	int ends[2];
+
+	(void)state;
+	if (slots != 1)
+		skip();
+	sched = new_sched(NULL);
+	assert_int_equal(pipe(ends), 0);
+	atomic_store(&ended, 0);
+	spawn(sched, compute_until_readable, (void *)(long)ends[0]);
+	spawn(sched, count_turns, NULL);
+	dup2(ends[1], STDERR_FILENO);
+	run_tasks(sched);
+	dup2(before, STDERR_FILENO);
+	close(before);
+	assert_true(read(ends[0], text, sizeof(text) - 1) > 0);
+	close(ends[0]);
+	close(ends[1]);
+	assert_non_null(strstr(text, "keeps slot 0 for more than a second\n"));
 }
 
 static void compute_and_poll(void *arg)
@@ -655,9 +782,19 @@ static void end_with_a_mutex_ends_the_program(void **state)
 	assert_int_equal(WTERMSIG(status), SIGABRT);
 }
 
+static void *run_beside(void *sched)
+{
+	CHECK_ERR(&verdict, switchto_sched_run(sched), EBUSY);
+	return NULL;
+}
+
 static void run_twice(void *sched)
 {
+	pthread_t thread;
+
 	CHECK_ERR(&verdict, switchto_sched_run(sched), EPERM);
+	CHECK_EQ(&verdict, pthread_create(&thread, NULL, run_beside, sched), 0);
+	pthread_join(thread, NULL);
 	CHECK_ERR(&verdict, switchto_sched_destroy(sched), EBUSY);
 }
 
@@ -691,7 +828,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(bad_regions),
 		cmocka_unit_test(outside_a_task),
 		cmocka_unit_test(child_of_a_fork_is_no_task),
+		cmocka_unit_test(child_of_a_waiting_thread_ends),
 		cmocka_unit_test(one_that_never_gives_way_is_reported),
+		cmocka_unit_test(reported_on_stderr),
 		cmocka_unit_test(one_that_polls_is_not_reported),
 		cmocka_unit_test(end_with_a_mutex_ends_the_program),
 		cmocka_unit_test(bad_options),

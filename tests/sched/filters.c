@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+/* System calls that a seccomp filter forbids. Each case is a process of its own: filters stay. */
+#include "sched.h"
+
+#include "seccomp.h"
+
+#include <pthread.h>
+#include <sys/syscall.h>
+
+#include <switchto/switchto.h>
+
+static struct switchto_sched *sched;
+
+#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN) /* they use madvise(2) themselves */
+static void nothing(void *arg)
+{
+	(void)arg;
+}
+
+static atomic_bool refused;
+
+static void *run_in_vain(void *arg)
+{
+	if (switchto_sched_run(sched) == 0)
+		return arg;
+	CHECK_EQ(&verdict, errno, ENOMEM);
+	CHECK_ERR(&verdict, switchto_spawn(sched, nothing, NULL, NULL, NULL), EAGAIN);
+	atomic_store(&refused, true);
+	return arg;
+}
+
+/* The core library has memory for threads with TIDs near those that it has seen. */
+static int register_in_vain(void *arg)
+{
+	pthread_t thread;
+
+	(void)arg;
+	sched = new_sched(NULL);
+	filter_call(SYS_madvise, ANSWER(ENOMEM));
+	for (int i = 0; i < 10000 && !atomic_load(&refused); i++) {
+		CHECK_EQ(&verdict, pthread_create(&thread, NULL, run_in_vain, NULL), 0);
+		pthread_join(thread, NULL);
+	}
+	CHECK(&verdict, atomic_load(&refused));
+	CHECK_EQ(&verdict, switchto_sched_destroy(sched), 0);
+	return verdict_status(&verdict);
+}
+
+static void threads_not_registered(void **state)
+{
+	(void)state;
+	assert_int_equal(run_child(register_in_vain, NULL), 0);
+}
+#endif
+
+static void sleep_shortly(void *arg)
+{
+	const struct timespec soon = in(3000000);
+	struct timespec now;
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	now = in(0);
+	CHECK(&verdict, now.tv_sec > soon.tv_sec ||
+				(now.tv_sec == soon.tv_sec && now.tv_nsec >= soon.tv_nsec));
+}
+
+static int sleep_without(void *arg)
+{
+	(void)arg;
+#ifdef SYS_epoll_pwait2
+	filter_call(SYS_epoll_pwait2, ANSWER(ENOSYS));
+#endif
+	sched = new_sched(NULL);
+	spawn(sched, sleep_shortly, NULL);
+	CHECK_EQ(&verdict, switchto_sched_run(sched), 0);
+	return verdict_status(&verdict);
+}
+
+/* Linux 5.10 and older. */
+static void no_epoll_pwait2(void **state)
+{
+	(void)state;
+	assert_int_equal(run_child(sleep_without, NULL), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN)
+		cmocka_unit_test(threads_not_registered),
+#endif
+		cmocka_unit_test(no_epoll_pwait2),
+	};
+
+	if (!switchto_backend() && errno == ENOSYS)
+		return SKIPPED;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
