@@ -11,7 +11,9 @@ __attribute__((weak)) void coverage_end(void (*write_counters)(void));
 void __gcov_dump(void);
 void __gcov_reset(void);
 
-static void coverage_write(void)
+/* One for all sources of an object. */
+__attribute__((weak, visibility("hidden"))) void coverage_write(void);
+__attribute__((weak, visibility("hidden"))) void coverage_write(void)
 {
 	__gcov_dump();
 	__gcov_reset();

@@ -3,6 +3,7 @@
 """What of the library the tests reached, for vm/coverage.
 
 usage: coverage-report.py SOURCE-FOLDER EXEMPT COVERAGE.json
+The files in COVERAGE.json, and FILE below, are relative to SOURCE-FOLDER.
 
 Prints for each file how many lines and branches were reached, and each line
 that was not. Exit status 1 if such a line has no argument in the file EXEMPT,
@@ -86,9 +87,9 @@ def main():
         files = json.load(file)["files"]
 
     missed, known = [], set()
-    print(f"{'file':14} {'lines':>16} {'branches':>16}")
+    print(f"{'file':20} {'lines':>16} {'branches':>16}")
     for entry in sorted(files, key=lambda f: f["file"]):
-        name = os.path.basename(entry["file"])
+        name = entry["file"]
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             source = file.read().splitlines()
         where = functions(source)
@@ -112,7 +113,7 @@ def main():
         reached = sum(count > 0 for count in lines.values())
         columns = [f"{a}/{b} {100 * a / b:5.1f} %" if b else "-"
                    for a, b in ((reached, len(lines)), (sum(taken), len(taken)))]
-        print(f"{name:14} {columns[0]:>16} {columns[1]:>16}")
+        print(f"{name:20} {columns[0]:>16} {columns[1]:>16}")
         missed += [(name, n, where[n - 1], named[n - 1]) for n, c in sorted(lines.items()) if not c]
     if not files:
         die(f"wanted counts of files in {folder}, found none in {coverage}")

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: MIT
 # For vm/coverage, which has CMake include it after project(): adds counters to every
-# build of the library, and to nothing else.
+# build of the two libraries, and to nothing else.
 set(coverage_folder ${CMAKE_CURRENT_LIST_DIR})
 
 function(count_coverage)
   add_library(coverage_end SHARED ${coverage_folder}/coverage-end.c)
-  foreach(lib switchto switchto_static switchto_delays)
+  foreach(lib switchto switchto_static switchto_delays
+      switchto_sched switchto_sched_static switchto_sched_windows)
     if(TARGET ${lib})
-      # Threads count at the same time. No optimization: a line is a line.
+      # Threads count at the same time. No optimization: a line is a line. SHELL: or CMake
+      # would drop the second -include of a target.
       target_compile_options(${lib} PRIVATE --coverage -fprofile-update=atomic -O0
-        -DCOVERAGE_COUNTS -include ${coverage_folder}/coverage-end.h)
+        -DCOVERAGE_COUNTS "SHELL:-include ${coverage_folder}/coverage-end.h")
       target_link_options(${lib} PUBLIC --coverage)
       target_link_libraries(${lib} PUBLIC -Wl,--no-as-needed $<TARGET_FILE:coverage_end>)
       add_dependencies(${lib} coverage_end)
