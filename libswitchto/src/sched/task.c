@@ -232,7 +232,11 @@ static void *thread_main(void *arg)
 		do
 			if (me->task)
 				run_task(me);
-		while (switchto_slot_dispatch(me) || !switchto_slot_is_over(me->slot));
+		while (switchto_slot_dispatch(me) ||
+		       (me == me->slot->dispatcher && !switchto_slot_is_over(me->slot)));
+		/* A thread that is to end does not own its last slot any more. */
+		if (me != me->slot->dispatcher)
+			break;
 		/* A dispatcher, and there are no tasks left. */
 		if (atomic_fetch_sub(&me->sched->at_work, 1) == 1)
 			switchto_futex_wake(&me->sched->at_work);
@@ -331,11 +335,12 @@ static struct switchto_task *get_task(struct switchto_sched *sched)
 bool switchto_slot_is_over(struct slot *slot)
 {
 	struct switchto_sched *sched = slot->sched;
+	bool over;
 
 	pthread_mutex_lock(&sched->lock);
-	slot->over = !atomic_load(&sched->tasks);
+	slot->over = over = !atomic_load(&sched->tasks);
 	pthread_mutex_unlock(&sched->lock);
-	return slot->over;
+	return over;
 }
 
 /* The slot of a new task, which counts from now on. */
