@@ -29,6 +29,8 @@ expect() {
 
 # no_vm_left WHEN PATTERN: soon no QEMU has PATTERN in its command line.
 no_vm_left() {
+	# An empty pattern would be every VM of this machine.
+	[ -n "$2" ] || { echo "FAIL: $1: wanted the folder of a run in the last message, found none"; failed=1; return; }
 	for _ in $(seq 600); do
 		pgrep -f "qemu-system.*$2" > /dev/null || return 0
 		sleep 0.1
@@ -53,6 +55,7 @@ expect 2 "found 'much'" vm/run --mem much -- true
 expect 2 "found 'warp'" vm/run --accel warp -- true
 expect 2 "found 'soon'" vm/run --timeout soon -- true
 expect 2 'TCG only' vm/run --accel kvm --icount -- true
+expect 2 'wanted --icount with it' vm/run --real-sleep -- true
 expect 2 'no command' vm/run
 expect 2 "wanted a folder, found '/nowhere'" vm/run --rw /nowhere -- true
 expect 2 'which is for the VM' vm/build --deb --stock

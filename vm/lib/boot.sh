@@ -57,7 +57,7 @@ vng_command() { # [streams]
 		args="$args -chardev file,id=vm.out,path=$run/out -device virtserialport,bus=vm.0,chardev=vm.out,name=vm.out"
 		args="$args -chardev file,id=vm.err,path=$run/err -device virtserialport,bus=vm.0,chardev=vm.err,name=vm.err"
 	fi
-	[ -z "$opt_icount" ] || args="$args -icount shift=0,sleep=off"
+	[ -z "$opt_icount" ] || args="$args -icount shift=0,sleep=$opt_sleep"
 	args="$args${qemu_more:+ $qemu_more}"
 	vng+=("--qemu-opts=$args")
 }

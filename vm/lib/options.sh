@@ -5,7 +5,7 @@
 # The options that several commands in vm/ share. vm/lib.sh sources this file.
 
 opt_kernel=6.12 opt_patched=patched opt_config=bench opt_cpus='' opt_mem=4G
-opt_icount='' opt_accel=auto opt_timeout=0 opt_rw=() opt_append=()
+opt_icount='' opt_sleep=off opt_accel=auto opt_timeout=0 opt_rw=() opt_append=()
 
 options_help='  --kernel VERSION     kernel version, one of kernel/patches/ (6.12)
   --stock              without the patches
@@ -15,6 +15,8 @@ vm_options_help='  --cpus N             virtual CPUs (2; with --icount 1)
   --mem SIZE           memory, as 4G (4G)
   --icount             count instructions: 1 ns of guest time is 1 instruction of any
                        CPU, so that several take turns; implies --accel tcg
+  --real-sleep         with --icount: idle CPUs sleep. Otherwise the clock jumps to the next
+                       timer, also while the guest waits for a file of the host
   --accel auto|kvm|tcg auto: KVM if a kernel boots under it here, else TCG (auto)
   --timeout SECONDS    end the VM if CMD takes longer; 0: never (0)
   --rw DIR             the VM writes to the host'\''s DIR, not a copy (repeatable)
@@ -27,6 +29,7 @@ parse_option() {
 	case $1 in
 	--stock) opt_patched=stock taken=1; return ;;
 	--icount) opt_icount=yes taken=1; return ;;
+	--real-sleep) opt_sleep=on taken=1; return ;;
 	--kernel | --config | --cpus | --mem | --accel | --timeout | --rw | --append) ;;
 	*) taken=0; return ;;
 	esac
@@ -62,6 +65,7 @@ check_options() {
 	auto | kvm | tcg) ;;
 	*) usage_error "--accel: wanted auto, kvm or tcg; found '$opt_accel'" ;;
 	esac
+	[ "$opt_sleep" = off ] || [ -n "$opt_icount" ] || usage_error "--real-sleep: wanted --icount with it"
 	if [ -n "$opt_icount" ]; then
 		[ "$opt_accel" != kvm ] || usage_error "--icount: QEMU counts instructions under TCG only; found --accel kvm"
 		opt_accel=tcg
