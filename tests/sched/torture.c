@@ -6,7 +6,8 @@
  * What must hold: who waits without a deadline is woken (or the watchdog ends the program), what
  * is sent is received once, nothing is counted twice, and nothing is left at the end of a round.
  *
- *	sched_torture SLOTS [EVENTS [SEED]]		SLOTS 0: 1 to 4, by the seed
+ *	sched_torture SLOTS [EVENTS [SEED]]		SLOTS 0: 1 to 4, by the seed; EVENTS 20s: for
+ *							20 seconds
  *	sched_torture_windows ...			the same, with delays between atomic steps, and
  *							with calls that fail: faults.h
  */
@@ -773,14 +774,14 @@ static void ignore(int signal)
 	(void)signal;
 }
 
-static unsigned long number(const char *text)
+static unsigned long number(const char *text, const char *suffix)
 {
 	char *end;
 	unsigned long value;
 
 	errno = 0;
 	value = strtoul(text, &end, 10);
-	if (errno || *end || end == text) {
+	if (errno || strcmp(end, suffix) != 0 || end == text) {
 		fprintf(stderr,
 			"sched_torture: wanted SLOTS [EVENTS [SEED]], numbers, found '%s'\n", text);
 		exit(2);
@@ -788,11 +789,19 @@ static unsigned long number(const char *text)
 	return value;
 }
 
+static bool ends_with_s(const char *text)
+{
+	return *text && text[strlen(text) - 1] == 's';
+}
+
 int main(int argc, char **argv)
 {
-	unsigned int slots_wanted = argc > 1 ? (unsigned int)number(argv[1]) : 0;
-	unsigned long wanted = argc > 2 ? number(argv[2]) : (unsigned long)LOOPS(50000);
-	uint64_t seed = argc > 3 ? number(argv[3]) : (uint64_t)time(NULL);
+	unsigned int slots_wanted = argc > 1 ? (unsigned int)number(argv[1], "") : 0;
+	const bool timed = argc > 2 && ends_with_s(argv[2]);
+	const unsigned long wanted = argc > 2 ? number(argv[2], timed ? "s" : "") :
+						(unsigned long)LOOPS(50000);
+	const time_t begin = time(NULL);
+	uint64_t seed = argc > 3 ? number(argv[3], "") : (uint64_t)begin;
 	const struct itimerval often = { .it_interval.tv_usec = 3001, .it_value.tv_usec = 3001 };
 	const struct sigaction action = { .sa_handler = ignore };
 	pthread_t watcher;
@@ -813,7 +822,8 @@ int main(int argc, char **argv)
 	pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
 	sigaction(SIGALRM, &action, NULL);
 	setitimer(ITIMER_REAL, &often, NULL);
-	while (atomic_load(&events) < wanted && !atomic_load(&verdict.failed)) {
+	while ((timed ? (unsigned long)(time(NULL) - begin) : atomic_load(&events)) < wanted &&
+	       !atomic_load(&verdict.failed)) {
 		play_round(seed + atomic_load(&rounds), slots_wanted);
 		atomic_fetch_add(&rounds, 1);
 	}

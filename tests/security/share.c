@@ -218,7 +218,7 @@ static struct shares chain_measure(struct chain *c, long ms)
 		seats[i] = -cpu_time(&c->seats[i]);
 	for (int i = 0; i < c->nhogs; i++)
 		hogs -= cpu_time(&c->hogs[i]);
-	pause_ms(ms);
+	pause_ms(LOOPS((int)ms));
 	for (int i = 0; i < c->threads; i++) {
 		seats[i] += cpu_time(&c->seats[i]);
 		chain += seats[i];
