@@ -16,7 +16,7 @@ set -euo pipefail
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 vm=$top/build/vm
-me=vm/$(basename "$0")
+me=${me:-vm/$(basename "$0")}
 
 say() { printf '%s: %s\n' "$me" "$*" >&2; }
 die() { say "$*"; exit 1; }

@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: MIT
 # usage: check.sh NAME COMMAND [ARGUMENT ...]
 # Runs one test of CMakeLists.txt beside this file: COMMAND is a function below, or a
-# program. All output goes to build/test/log/NAME.log. If COMMAND fails, prints what a reader of
-# a remote log needs first: what failed, and the end.
-# The options of vm/test are in the environment: TEST_KERNEL, TEST_ACCEL. NEWEST is the
-# kernel of newest().
+# program. All output goes to build/test/log/NAME.log. If COMMAND fails, report() prints
+# what a reader of a remote log needs first.
+# The options of vm/test are in the environment: TEST_KERNEL, TEST_ACCEL; TEST_RUNNER is
+# vm/test or ./check. NEWEST is the kernel of newest().
 # shellcheck source=vm/lib.sh
 . "$(dirname "$0")/../../vm/lib.sh"
 
 name=$1
 shift
 opt_kernel=${TEST_KERNEL:-6.12} opt_accel=${TEST_ACCEL:-auto} newest=''
-out=$top/build/test
+out=$top/build/test gcc=$top/build/gcc
 log=$out/log
 mkdir -p "$log" || die "wanted to write $log, can't; is the disk full or the folder not yours?"
 
@@ -54,24 +54,42 @@ sparse() { # the kernel's files that the patches touch
 
 # --- host --------------------------------------------------------------------
 
-declare -A build_options=(
-	[gcc]='-DCMAKE_BUILD_TYPE=Release'
-	[clang]='-DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++'
-	[asan]='-DCMAKE_BUILD_TYPE=Debug -DSWITCHTO_SANITIZE=address,undefined'
-	# From LLVM 19 on the runtime of TSan can be told that a system call blocks.
-	[tsan]='-DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 -DSWITCHTO_SANITIZE=thread'
-)
-
-build() { # NAME
-	# shellcheck disable=SC2086
-	cmake -S "$top" -B "$out/$1" -DSWITCHTO_WERROR=ON ${build_options[$1]} && cmake --build "$out/$1" -j "$(nproc)"
+build() { # PRESET
+	cd "$top" && cmake --preset "$1" && cmake --build --preset "$1" -j "$(nproc)" || return 1
+	# For editors.
+	[ "$1" != gcc ] || ln -sf gcc/compile_commands.json build/compile_commands.json
 }
 
-host() { # NAME
+# TEST_ONLY: the one test that failed before, of those that a test below is made of.
+only=${TEST_ONLY:-}
+
+others='^(sched|packets|example)\.'
+# ThreadSanitizer: what the protocols are for.
+short='^(suite\.wake-wait|delay_points\..*|door\..*|sched\..*)$'
+# What a stock kernel, a user without root, or a sanitizer can't do. VMs do all of it.
+may_skip='swap_[^ ]*|security\.(futex|share|seccomp-later)|special\.[^ ]*|packets\.namespaces'
+
+host() { # PRESET PART
 	# This kernel's default is wake-wait: with a sanitizer, once is enough.
-	local but='^suite\.(default|static)$'
-	[ "$1" != gcc ] || but='^$'
-	build "$1" && ctest --test-dir "$out/$1" -E "$but" --output-on-failure --no-tests=error --output-junit "$log/$name.xml"
+	local select=(-E '^suite\.(default|static)$')
+	[ "$1" = gcc ] || build "$1" || return 1
+	case $2 in
+	core) select=(-E "$others") ;;
+	sched | packets) select=(-R "^$2\.") ;;
+	examples) select=(-R '^example\.') ;;
+	short) select=(-R "$short") ;;
+	rest) select=(-E "$short|^suite\.(default|static)$") ;;
+	esac
+	[ -z "$only" ] || select=(-R "$only")
+	cd "$top" && ctest --preset "$1" -j 4 "${select[@]}" --output-junit "$log/$name.xml" > "$log/$name.ctest" 2>&1 || {
+		cat "$log/$name.ctest"
+		return 1
+	}
+	cat "$log/$name.ctest"
+	if grep '\*\*\*Skipped' "$log/$name.ctest" | grep -vE " ([^ ]*\.swap|$may_skip) "; then
+		echo "FAIL: the above skipped, and needs neither FUTEX_SWAP nor root"
+		return 1
+	fi
 }
 
 model() { "$top/tests/model/run" --build "$out/model" --jobs 1 "$@"; }
@@ -94,16 +112,10 @@ selftests_build() {
 	want_kselftest
 }
 
-# The same on the newest kernel, if its source is to be had: a package that is in no
-# release may go away. KERNEL_SRC is the source of the other one.
+# The same on the newest kernel. KERNEL_SRC is the source of the other one.
 newest() { # COMMAND ARGUMENT...
 	unset KERNEL_SRC
 	opt_kernel=$NEWEST newest=yes
-	if ! (lock; want_archive) 2> "$log/newest.skipped"; then
-		tail -n 1 "$log/newest.skipped"
-		return 77
-	fi
-	rm -f "$log/newest.skipped"
 	"$@"
 }
 
@@ -120,11 +132,17 @@ in_vm() { # CONFIG CPUS CMD...
 	return 1
 }
 
+# While a CPU of the guest runs, its clock counts instructions, whatever else the host runs.
+in_icount_vm() { # CONFIG CPUS CMD...
+	local opt_icount=yes opt_sleep=on opt_accel=tcg
+	in_vm_once "$@"
+}
+
 in_vm_once() { # CONFIG CPUS CMD...
 	local status=0
 	opt_config=$1 opt_cpus=$2
 	shift 2
-	opt_rw=("$out") opt_mem=4G opt_timeout=1800
+	opt_rw=("$top/build") opt_mem=4G opt_timeout=3600
 	want_vm
 	vm_exec "$@" || status=$?
 	[ $status -eq 0 ] || echo "status in the VM: $status"
@@ -155,8 +173,8 @@ each_patch() {
 		# The first one has no FUTEX_SWAP yet, and the library wants it whole, with the hint.
 		swap=$tree/kernel/futex/swap.c backend=wake-wait status=0
 		! grep -sq hint "$swap" || backend=swap
-		vm_exec sh -c "SWITCHTO_BACKEND=$backend '$out/gcc/tests/bin/torture' --seconds=10 >&2 || exit 1
-			'$out/gcc/tools/futex-swap-demo/futex-swap-demo' -i 20000" < /dev/null || status=$?
+		vm_exec sh -c "SWITCHTO_BACKEND=$backend '$gcc/tests/bin/torture' --seconds=10 >&2 || exit 1
+			'$gcc/tools/futex-swap-demo/futex-swap-demo' -i 20000" < /dev/null || status=$?
 		if kernel_complained || [ "$status" -ne "$([ -f "$swap" ] && echo 0 || echo 77)" ]; then
 			echo "FAIL $p: status $status"
 			failed=1
@@ -169,33 +187,32 @@ each_patch() {
 }
 
 # The library's tests. On the patched kernel nothing may skip for want of FUTEX_SWAP.
-suite() { # CONFIG CPUS
-	# Each backend once is enough, and the memory of a thread is tested elsewhere.
-	local outcome=$log/$name.ctest but='suite\.(default|static)|many_threads' divisor=2
+suite() { # CONFIG CPUS [DIVISOR-OF-ROUNDS]
+	# Each backend once is enough. The memory of a thread, and what is random, are tested elsewhere.
+	local outcome=$log/$name.ctest but='suite\.(default|static)|many_threads|(torture|fuzz).*' divisor=${3:-3}
 	# As many slots as CPUs; on the host with each number.
 	but+="|sched\.[a-z_]*\.[^$2]\..*"
 	# With the debug kernel each of these takes minutes.
-	[ "$1" != debug ] || { but+='|special\..*|security\..*|torture.*|fuzz_.*|swap_kernel.*'; divisor=5; }
+	[ "$1" != debug ] || { but+='|special\..*|security\..*|swap_kernel.*'; divisor=5; }
 	# The newest kernel has all of it in vm/test --kernel.
 	[ -z "$newest" ] || divisor=5
-	# A group with a quota and a cpuset exists all the time: the first and the last
-	# one patch the kernel, see in_vm().
-	local ctest="ctest --test-dir '$out/gcc' -LE host --output-on-failure --no-tests=error --timeout 1200" more=true
-	# All rounds with two CPUs. There is wake-wait, too; what it asks of the kernel is not what the
-	# patches change, so fewer are enough.
-	[ "$1$2$newest" != bench2 ] || {
-		divisor=1
-		more="TEST_LOOPS_DIVISOR=5 $ctest -R '\.wake-wait\$' -E '^($but)\$' --output-junit '$log/$name.wake-wait.xml'"
-	}
-	in_vm "$1" "$2" sh -c "{ cd /sys/fs/cgroup && echo '+cpu +cpuset' > cgroup.subtree_control && mkdir hold &&
-		echo 10000 10000 > hold/cpu.max; TEST_LOOPS_DIVISOR=$divisor $ctest -E '^($but|.*\.wake-wait)\$' \
-		--output-junit '$log/$name.xml' && $more; } > '$outcome' 2>&1" || {
+	local ctest="ctest --test-dir '$gcc' -LE host --output-on-failure --no-tests=error --timeout 1200"
+	local all="$ctest -E '^($but|.*\.wake-wait)\$' --output-junit '$log/$name.xml'"
+	# There is wake-wait, too, with fewer rounds: what it asks of the kernel is not what the
+	# patches change.
+	[ "$1$2$newest" != bench2 ] ||
+		all+=" && TEST_LOOPS_DIVISOR=5 $ctest -R '\.wake-wait\$' -E '^($but)\$' --output-junit '$log/$name.wake-wait.xml'"
+	[ -z "$only" ] || all="$ctest -R '$only'"
+	mkdir -p "$gcc/Testing"
+	# The host's ctest may write its own logs at the same time.
+	in_icount_vm "$1" "$2" sh -c "{ mount -t tmpfs none '$gcc/Testing' && export TEST_LOOPS_DIVISOR=$divisor &&
+		echo '+cpu +cpuset' > /sys/fs/cgroup/cgroup.subtree_control && $all; } > '$outcome' 2>&1" || {
 		cat "$outcome"
 		return 1
 	}
 	cat "$outcome"
 	if grep -i 'Skipped' "$outcome"; then
-		echo "a test skipped on the patched kernel, where nothing is missing"
+		echo "FAIL: a test skipped on the patched kernel, where nothing is missing"
 		return 1
 	fi
 }
@@ -203,26 +220,42 @@ suite() { # CONFIG CPUS
 # Hand-overs with all that may happen to them. On the debug kernel the scheduler's
 # sums are verified at the same time.
 torture() { # CONFIG CPUS SECONDS [OPTION...]
-	"$top/vm/torture" --build "$out/gcc" --kernel "$opt_kernel" --accel "$opt_accel" --config "$1" --cpus "$2" --seconds "${@:3}"
+	"$top/vm/torture" --build "$gcc" --kernel "$opt_kernel" --accel "$opt_accel" --config "$1" --cpus "$2" --seconds "${@:3}"
+}
+
+# The scheduling layer's; half of the time with delays between its steps and calls that fail.
+torture_sched() { # CONFIG CPUS SECONDS
+	in_vm "$1" "$2" sh -c "SWITCHTO_BACKEND=swap '$gcc/tests/bin/sched_torture' 0 $(($3 / 2))s &&
+		SWITCHTO_BACKEND=swap '$gcc/tests/bin/sched_torture_windows' 0 $(($3 / 2))s"
 }
 
 # The other backend, on a machine that the torture may change.
 torture_wake_wait() { # CONFIG CPUS SECONDS
 	local text
-	text=$(in_vm "$1" "$2" env SWITCHTO_BACKEND=wake-wait "$out/gcc/tests/bin/torture" --need-all --seconds="$3" 2>&1) || { echo "$text"; return 1; }
+	text=$(in_vm "$1" "$2" env SWITCHTO_BACKEND=wake-wait "$gcc/tests/bin/torture" --need-all --seconds="$3" 2>&1) || { echo "$text"; return 1; }
 	echo "$text"
 	grep -q '^torture: ok .* backend=wake-wait ' <<< "$text"
 }
 
+# What is random in the suite, short, on CPUs that run at the same time.
+fuzz_suite() { # CONFIG CPUS
+	local text
+	mkdir -p "$gcc/Testing"
+	text=$(in_vm "$1" "$2" sh -c "mount -t tmpfs none '$gcc/Testing' && ctest --test-dir '$gcc' -R '${only:-^(torture|fuzz)}' \
+		--output-on-failure --no-tests=error" 2>&1) || { echo "$text"; return 1; }
+	echo "$text"
+	! grep -i Skipped <<< "$text"
+}
+
 # Hostile calls of futex(2), and faults injected into them.
 fuzz() { # CONFIG CPUS SECONDS
-	in_vm "$1" "$2" "$out/gcc/tests/bin/fuzz_futex" --seconds="$3" --need-swap --machine --faults --patience=60
+	in_vm "$1" "$2" "$gcc/tests/bin/fuzz_futex" --seconds="$3" --need-swap --machine --faults --patience=60
 }
 
 # Many threads parked at once, all resumed, all joined, nothing left.
 many_threads() { # COUNT
 	local text
-	text=$(in_vm bench 2 "$out/gcc/tools/many-threads/many-threads" -n "$1" 2>&1) || { echo "$text"; return 1; }
+	text=$(in_vm bench 2 "$gcc/tools/many-threads/many-threads" -n "$1" 2>&1) || { echo "$text"; return 1; }
 	echo "$text"
 	grep -q '^backend  *swap$' <<< "$text"
 }
@@ -231,8 +264,8 @@ many_threads() { # COUNT
 # memory, so also: the memory of a swap is charged to the group.
 storm() { # CONFIG CPUS
 	local text
-	text=$(in_vm "$1" "$2" sh -c "'$top/tests/suite/many_threads.sh' '$out/gcc/tools/many-threads/many-threads' storm &&
-		'$out/gcc/tests/bin/security_futex' memory" 2>&1) || { echo "$text"; return 1; }
+	text=$(in_vm "$1" "$2" sh -c "'$top/tests/suite/many_threads.sh' '$gcc/tools/many-threads/many-threads' storm &&
+		'$gcc/tests/bin/security_futex' memory" 2>&1) || { echo "$text"; return 1; }
 	echo "$text"
 	grep -q 'charged to their control group' <<< "$text" || return 1
 	! grep 'left out' <<< "$text" || return 1
@@ -242,21 +275,21 @@ storm() { # CONFIG CPUS
 # packet-server on a kernel that has all that it can use: nothing may be left out.
 packets_net() { # CPUS
 	local text
-	text=$(in_vm net "$1" sh -c "ip link set lo up && ctest --test-dir '$out/gcc' -R '^packets\.(parts|namespaces|.*\.swap)\$' --output-on-failure -V --no-tests=error" 2>&1) || { echo "$text"; return 1; }
+	text=$(in_vm net "$1" sh -c "ip link set lo up && ctest --test-dir '$gcc' -R '^packets\.(parts|namespaces|.*\.swap)\$' --output-on-failure -V --no-tests=error" 2>&1) || { echo "$text"; return 1; }
 	echo "$text"
 	! grep -E 'left out|Skipped|SKIPPED' <<< "$text"
 }
 
 demo() {
 	local text
-	text=$(in_vm bench 2 "$out/gcc/tools/futex-swap-demo/futex-swap-demo" -i 20000) || { echo "$text"; return 1; }
+	text=$(in_vm bench 2 "$gcc/tools/futex-swap-demo/futex-swap-demo" -i 20000) || { echo "$text"; return 1; }
 	echo "$text"
 	[ "$(grep -c '^PASS' <<< "$text")" -eq 2 ]
 }
 
 profile() {
 	local text
-	text=$("$top/vm/profile" --kernel "$opt_kernel" --seconds 1 -- "$out/gcc/tools/futex-swap-demo/futex-swap-demo" -i 1000000000) || return 1
+	text=$("$top/vm/profile" --kernel "$opt_kernel" --seconds 1 -- "$gcc/tools/futex-swap-demo/futex-swap-demo" -i 1000000000) || return 1
 	echo "$text"
 	grep -q '  __switch_to$' <<< "$text"
 }
@@ -275,10 +308,10 @@ declare -A selftest_skips_of=(
 selftests() { # CONFIG CPUS [OPTION...]
 	local text status=0 may="$selftest_skips|${selftest_skips_of[$1]}"
 	[ "$2" -gt 1 ] || may+='|needs two CPUs'
-	text=$(in_vm "$1" "$2" "$top/tests/vm/selftests.sh" "$top/build/kselftest-$opt_kernel" "${@:3}" 2>&1) || status=$?
+	text=$(in_icount_vm "$1" "$2" "$top/tests/vm/selftests.sh" "$top/build/kselftest-$opt_kernel" "${@:3}" ${only:+-t "$only"} 2>&1) || status=$?
 	echo "$text"
 	if grep '# SKIP' <<< "$text" | grep -vE "$may"; then
-		echo "the above skipped, and should not on a kernel of $1.config"
+		echo "FAIL: the above skipped, and should not on a kernel of $1.config"
 		return 1
 	fi
 	return $status
@@ -294,26 +327,57 @@ core_scheduling() {
 }
 
 # Upstream's own tests, by run.sh, which knows their arguments. The status of run.sh is
-# that of the last test; the text says what failed. Some of these tests only wait a
-# fixed time for an event (futex_requeue: 10 ms). A busy host breaks them on the stock
-# kernel as well: so up to three runs, each shown.
+# that of the last test; the text says what failed.
 selftests_upstream() { # CONFIG CPUS
-	local text try
+	local text
 	kernel "$1"
-	for try in 1 2 3; do
-		text=$(in_vm "$1" "$2" sh -c "cd '$top/build/kselftest-$opt_kernel' && USE_COLOR=0 sh '$tree/tools/testing/selftests/futex/functional/run.sh' 2>&1") || {
-			echo "$text"
-			return 1
-		}
+	text=$(in_icount_vm "$1" "$2" sh -c "cd '$top/build/kselftest-$opt_kernel' && USE_COLOR=0 sh '$tree/tools/testing/selftests/futex/functional/run.sh' 2>&1") || {
 		echo "$text"
-		grep -qE '^ok ' <<< "$text" || return 1
-		grep -E '^not ok|^Bail out|Result: *(FAIL|ERROR)' <<< "$text" || return 0
-		echo "run $try of 3: the above failed"
-	done
-	return 1
+		return 1
+	}
+	echo "$text"
+	grep -qE '^ok ' <<< "$text" || return 1
+	! grep -E '^not ok|^Bail out|Result: *(FAIL|ERROR)' <<< "$text"
 }
 
 # -----------------------------------------------------------------------------
+
+# The one command that runs alone what failed.
+alone() { # COMMAND...
+	local test='' more=''
+	case $1 in
+	host | suite | fuzz_suite)
+		# The last list of ctest's: of those that failed, not of those that skipped.
+		test=$(sed -n '/The following tests FAILED/,$s/^[\t ]*[0-9]* - \([^ ]*\) .*/\1/p' "$log/$name.log" | head -n 1)
+		[ -z "$test" ] || test="TEST_ONLY='^$test\$' "
+		;;
+	selftests)
+		test=$(sed -nE 's/^not ok [0-9]+ ([^ ]*\.)?([^ .]*).*/\2/p' "$log/$name.log" | head -n 1)
+		[ -z "$test" ] || test="TEST_ONLY=$test "
+		;;
+	static)
+		echo "tests/static/$2"
+		return
+		;;
+	esac
+	[[ $name != long-* ]] || more+=' --long'
+	[ -n "$newest" ] || [ "$opt_kernel" = 6.12 ] || more+=" --kernel $opt_kernel"
+	[ "$opt_accel" = auto ] || more+=" --accel $opt_accel"
+	[ "${TEST_RUNNER:-}" = ./check ] && echo "$test./check $name" || echo "${test}vm/test$more -R '^$name\$'"
+}
+
+# For the last ten lines of what a failed test prints.
+report() { # STATUS COMMAND...
+	local found
+	found=$(grep -nE '^not ok|^FAIL|^MISSED|\*\*\*(Failed|Timeout|Exception)|^\[  (FAILED|ERROR)|Sanitizer:|runtime error:|torture: BROKEN|complained|: wanted .*found|error: |^(ERROR|WARNING|CHECK): |\] (WARNING|BUG): ' \
+		"$log/$name.log" | cut -c 1-300 | head -n 5 || true)
+	[ -n "$found" ] || found=$(tail -n 5 "$log/$name.log" | cut -c 1-300)
+	echo "$name: wanted status 0 of: ${*:2}"
+	echo "$name: found status $1, and in the log:"
+	echo "$found"
+	echo "log: ${log#"$top"/}/$name.log"
+	echo "alone: $(alone "${@:2}")"
+}
 
 # For vm/test, which says every minute what runs.
 : > "$log/$name.running"
@@ -324,8 +388,5 @@ pid=$!
 end_with $pid
 wait $pid || status=$?
 [ $status -ne 0 ] || exit 0
-[ $status -ne 77 ] || { tail -n 1 "$log/$name.log"; exit 77; }
-echo "$name: status $status; log: $log/$name.log"
-grep -nE -B 3 '^not ok|^FAIL|\*\*\*(Failed|Timeout|Exception)|^\[ *FAILED' "$log/$name.log" | head -n 30 || true
-tail -n 15 "$log/$name.log"
+report $status "$@"
 exit 1

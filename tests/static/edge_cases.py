@@ -104,8 +104,8 @@ class Sources:
         """The tests in a file, or what is wrong with the file."""
         if file == "vm/test":
             found = set()
-            for label in ([], ["-L", "long"]):
-                listing = subprocess.run([TOP / "vm" / "test", "-N", *label],
+            for tier in ("--full", "--long"):
+                listing = subprocess.run([TOP / "vm" / "test", "-N", tier],
                                          capture_output=True, text=True, check=False)
                 if listing.returncode:
                     return f"wanted the tests, vm/test -N says: {listing.stderr.strip()}"

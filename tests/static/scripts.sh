@@ -28,7 +28,7 @@ done
 [ ${#python[@]} -gt 0 ] || die "wanted Python scripts, found none among ${#tracked[@]} files; has their first line changed?"
 
 status=0
-shellcheck -x -S warning "${shell[@]}" || status=1
+shellcheck -x -f gcc -S warning "${shell[@]}" || status=1
 # Does it compile? Without leaving a __pycache__ behind.
 for f in "${python[@]}"; do
 	python3 -c 'import sys; compile(open(sys.argv[1], "rb").read(), sys.argv[1], "exec")' "$f" || status=1

@@ -52,19 +52,20 @@ want_archive() {
 	fi
 	archive=$vm/source/$package.tar.xz
 	[ -f "$archive" ] || (step fetch "fetching $package" fetch_backport "$package" "$archive") ||
-		die "wanted $package, found none in this machine's package sources or Debian 13's backports; set KERNEL_SRC to a tree or a tarball of $opt_kernel"
+		die "wanted $package, found none in this machine's package sources or Debian 13's backports; set KERNEL_SRC_${opt_kernel//./_} to a tree or a tarball of $opt_kernel"
 }
 
-# The unpatched tree, in $stock.
+# The unpatched tree, in $stock. KERNEL_SRC_7_3 is for that version alone.
 want_source() {
-	local from=${KERNEL_SRC:-} id version
+	local own=KERNEL_SRC_${opt_kernel//./_} id version
+	local from=${!own:-${KERNEL_SRC:-}}
 
 	stock=$vm/linux-$opt_kernel-stock
 	if [ -z "$from" ]; then
 		want_archive
 		from=$archive
 	fi
-	[ -e "$from" ] || die "wanted the kernel source at $from, found nothing; set KERNEL_SRC to a tree or a tarball of $opt_kernel"
+	[ -e "$from" ] || die "wanted the kernel source at $from, found nothing; set KERNEL_SRC_${opt_kernel//./_} to a tree or a tarball of $opt_kernel"
 	id="$(realpath "$from") $(stat -c '%Y %s' "$from")"
 	if [ "$(cat "$stock/.origin" 2> /dev/null)" != "$id" ]; then
 		need_space 3000 "the kernel source"
@@ -74,7 +75,7 @@ want_source() {
 		"$opt_kernel".*) ;;
 		*)
 			rm -rf "$stock"
-			die "wanted the source of Linux $opt_kernel, found '$version' in $from; set KERNEL_SRC to a tree or a tarball of $opt_kernel"
+			die "wanted the source of Linux $opt_kernel, found '$version' in $from; set KERNEL_SRC_${opt_kernel//./_} to a tree or a tarball of $opt_kernel"
 			;;
 		esac
 		echo "$id" > "$stock/.origin"

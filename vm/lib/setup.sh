@@ -72,10 +72,11 @@ packages_vm='build-essential flex bison bc libelf-dev libssl-dev xz-utils kmod c
 	python3 python3-venv udev procps qemu-system-x86'
 packages_scx='pahole clang'
 packages_lib='cmake pkg-config libcmocka-dev liburing-dev libsqlite3-dev libxdp-dev libbpf-dev libssl-dev iproute2'
+packages_check="build-essential git python3 util-linux $packages_lib clang clang-format codespell shellcheck pyflakes3
+	mandoc abigail-tools cppcheck gdb systemtap-sdt-dev"
 packages_bench='libbenchmark-dev libabsl-dev libboost-context-dev python3-matplotlib'
 packages_servers='libboost-fiber-dev golang-go'
-packages_test='clang clang-19 libclang-rt-19-dev clang-format clang-tidy cppcheck codespell shellcheck pyflakes3 mandoc util-linux
-	abigail-tools sparse spin git gdb systemtap-sdt-dev'
+packages_test="$packages_check clang-19 libclang-rt-19-dev clang-tidy sparse spin"
 packages_package='dpkg-dev debhelper lintian mmdebstrap pkgconf'
 
 as_root() {
@@ -92,7 +93,7 @@ install_packages() {
 	as_root apt-get update && as_root apt-get install -y --no-install-recommends "$@"
 }
 
-want_packages() {
+missing_packages() {
 	local p missing=()
 
 	command -v dpkg-query > /dev/null ||
@@ -100,7 +101,15 @@ want_packages() {
 	for p; do
 		dpkg-query -W -f '${db:Status-Status}\n' "$p" 2> /dev/null | grep -qx installed || missing+=("$p")
 	done
-	[ ${#missing[@]} -gt 0 ] || return 0
+	echo "${missing[*]}"
+}
+
+want_packages() {
+	local missing
+
+	missing=$(missing_packages "$@") || exit
+	[ -n "$missing" ] || return 0
+	read -ra missing <<< "$missing"
 	if [ "$(id -u)" -ne 0 ] && ! sudo -n true 2> /dev/null; then
 		die "wanted the Debian packages: ${missing[*]}; found neither root nor a sudo without password: install them as root, then run this again"
 	fi

@@ -1,0 +1,48 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154
+# SPDX-License-Identifier: MIT
+#
+# How ./check and vm/test run the list of all tests, tests/all/CMakeLists.txt. They source
+# this file.
+
+list=$top/build/test/all
+log=$top/build/test/log
+
+want_cmake() {
+	local found
+	found=$(cmake --version 2> /dev/null | sed -n 's/^cmake version \([0-9.]*\).*/\1/p')
+	[ -n "$found" ] || die "wanted cmake 3.25 or newer, found none; install the Debian package cmake"
+	[ "$(printf '%s\n' 3.25 "$found" | sort -V | head -n 1)" = 3.25 ] ||
+		die "wanted cmake 3.25 or newer, found $found; install the one of Debian 12 or newer, or put another one first in PATH"
+}
+
+configure_tests() {
+	want_cmake
+	mkdir -p "$log" || die "wanted to write $log, can't; is the disk full or the folder not yours?"
+	cmake -S "$top/tests/all" -B "$list" > "$log/cmake.log" 2>&1 ||
+		die "configuring the tests: failed: $(grep -m1 -i error "$log/cmake.log"); log: $log/cmake.log"
+}
+
+# Prints a line for each test that ends: its seconds, and how many tests are left. Other
+# lines of ctest pass through: what a failed test says, and the summary.
+progress() {
+	local line ended='^ *([0-9]+)/([0-9]+) Test +#[0-9]+: ([^ ]+) [. ]*(\*\*\*)?(.*[^ ])  +([0-9.]+) sec'
+	while IFS= read -r line; do
+		if [[ $line =~ $ended ]]; then
+			printf '%s: %s %s, %s s; %d left\n' "$me" "${BASH_REMATCH[3]}" "${BASH_REMATCH[5],,}" "${BASH_REMATCH[6]}" \
+				$((BASH_REMATCH[2] - BASH_REMATCH[1]))
+		elif ! [[ $line =~ ^(\ *Start\ +[0-9]+:|Internal ctest|Test project) ]]; then
+			printf '%s\n' "$line"
+		fi
+	done
+}
+
+# $status is that of ctest.
+run_tests() { # CTEST-OPTION...
+	local pid
+	{ TEST_RUNNER=$me ctest --test-dir "$list" --output-on-failure --no-tests=error "$@" 2>&1 | progress; } &
+	pid=$!
+	end_with $pid
+	status=0
+	wait $pid || status=$?
+}
