@@ -27,7 +27,8 @@ MARKS, NOT_READY = 1024, 8
 RUN_TASKS = ("run_task", "thread_main")
 
 # Their callers do not wait. Any other function of the library in a backtrace does.
-DO_NOT_WAIT = ("switchto_self", "switchto_resume", "switchto_backend", "switchto_version")
+DO_NOT_WAIT = ("switchto_self", "switchto_resume", "switchto_backend", "switchto_place",
+               "switchto_version")
 MOST_FRAMES = 32
 
 

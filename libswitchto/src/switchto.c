@@ -22,6 +22,7 @@
 
 #include "backend.h"
 #include "delay.h"
+#include "place.h"
 #include "probes.h"
 #include "sleep.h"
 #include "thread.h"
@@ -182,6 +183,8 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 			if (!deadline)
 				break;
 			if (give_up(me, waiting)) {
+				if (unlikely(atomic_load_explicit(&me->cpu, memory_order_relaxed)))
+					switchto_place_leave();
 				probe_tid(wait_return, -1);
 				return fail(ETIMEDOUT);
 			}
@@ -247,6 +250,8 @@ static inline int wake_and_wait(struct thread *target, pid_t tid, struct thread 
 				wake_if_resumed(target, tid);
 			return error;
 		}
+	} else {
+		place_switched(me, target, tid);
 	}
 
 	thread_wake(target, tid);
@@ -381,6 +386,8 @@ int switchto_resume(pid_t tid)
 
 	if (target) {
 		probe_tid(resume, tid);
+		if (!switchto_is_swap)
+			place_resumed(target, tid);
 		thread_wake(target, tid);
 	} else {
 		probe_tid(resume, tid);

@@ -9,6 +9,7 @@
 #include "backend.h"
 #include "copy.h"
 #include "delay.h"
+#include "place.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -39,7 +40,9 @@ static void thread_end(void *arg)
 	 */
 	atomic_store(&thread->early, EARLY_NONE);
 	delay_point(END_EARLY);
+	switchto_place_end(thread);
 	atomic_exchange_explicit(&thread->word, UNKNOWN | generation, memory_order_acq_rel);
+	atomic_store_explicit(&thread->placing, false, memory_order_release);
 }
 
 /*
@@ -65,7 +68,9 @@ static void choose(void)
 	if (!choice_error)
 		choice_error = pthread_key_create(&thread_key, thread_end);
 	if (!choice_error)
-		choice_error = pthread_atfork(NULL, NULL, forked);
+		choice_error = switchto_place_choose();
+	if (!choice_error)
+		choice_error = pthread_atfork(switchto_place_fork, switchto_place_forked, forked);
 }
 
 /*
@@ -276,6 +281,12 @@ int switchto_thread_begin(void)
 	running = RUNNING | ((atomic_load_explicit(&thread->word, memory_order_relaxed) +
 			      WORD_GENERATION_ONE) &
 			     WORD_GENERATION);
+	/* What the TID's former owner left. */
+	atomic_store_explicit(&thread->given, 0, memory_order_relaxed);
+	atomic_store_explicit(&thread->cpu, 0, memory_order_relaxed);
+	thread->waited = thread->forks = 0;
+	atomic_store_explicit(&thread->place, (unsigned char)switchto_place_default,
+			      memory_order_relaxed);
 	switchto_this.tid = tid;
 	switchto_this.running = running;
 	/* A handler that finds the thread set uses the others. */

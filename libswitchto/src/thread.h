@@ -82,6 +82,17 @@ struct thread {
 	 * thread is known: its word is the place then.
 	 */
 	_Atomic uint64_t early;
+
+	/* Of place.h: when it was last switched to, in ms; the phase of its chain. */
+	_Atomic uint32_t given, phase;
+	uint32_t looked, waited; /* when, in ms, and for how long it had waited for a CPU, in us */
+	/* That it is bound to, + 1; 0: to none; negative: that is not for it. */
+	_Atomic int32_t cpu;
+	atomic_uchar place;		   /* SWITCHTO_FREE and so on */
+	unsigned char place_before, forks; /* before a fork; how many are being made */
+	/* A lock, of what follows and of changes of the CPU. */
+	atomic_bool placing;
+	const struct mask *own; /* what the program chose, if it was ever bound */
 };
 
 struct this_thread {

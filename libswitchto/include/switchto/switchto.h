@@ -93,7 +93,7 @@
  *	ENOSYS	SWITCHTO_BACKEND=swap, and this kernel has no FUTEX_SWAP; or the kernel is
  *		older than Linux 4.14; or it is older than 6.9, and there is no /proc
  *	EPERM	a seccomp filter refuses the probe for FUTEX_SWAP
- *	ENOTSUP	SWITCHTO_BACKEND names no backend
+ *	ENOTSUP	SWITCHTO_BACKEND names no backend, or SWITCHTO_PLACE no placement
  *	ENOMEM	no memory for the thread's state, or no file descriptor
  *	EAGAIN	no thread-specific data key left (PTHREAD_KEYS_MAX)
  *	ELIBMAX	another copy of the library is in use in this process
@@ -195,7 +195,7 @@ int switchto_resume(pid_t tid);
  * from the thread that resumes the caller.
  *
  * If @tid waits: one futex(2) call, FUTEX_SWAP (backend swap), or FUTEX_WAKE and
- * FUTEX_WAIT (wake-wait). switchto_switch(3) has the exceptions.
+ * FUTEX_WAIT (wake-wait). switchto_switch(3) and switchto_place() have the exceptions.
  */
 pid_t switchto_switch(pid_t tid);
 
@@ -220,6 +220,40 @@ pid_t switchto_switch_timed(pid_t tid, const struct timespec *timeout);
  * Return, errno, safety, ordering: as switchto_switch_timed().
  */
 pid_t switchto_switch_until(pid_t tid, const struct timespec *deadline);
+
+/**
+ * switchto_place() - choose where the calling thread may run after a switch to it
+ * @place:	SWITCHTO_FREE: on any CPU that it may use. SWITCHTO_TOGETHER: where the thread
+ *		that switches to it runs, unless that one is SWITCHTO_FREE. SWITCHTO_STAY: the
+ *		same, and a resume leaves it there, too.
+ *
+ * For the backend wake-wait. (With the backend swap a switch keeps the two threads on one
+ * CPU, whatever is chosen here.) What a thread has before its first call of this is in
+ * SWITCHTO_PLACE, "free" or "together"; without that it is SWITCHTO_FREE.
+ *
+ * A switch to a free thread on an idle CPU takes ten times as long as one to a thread on the
+ * caller's CPU. To keep threads together, the library binds them, by sched_setaffinity(2), to
+ * one of the CPUs that the program lets them use. It lets them go now and then, so that the
+ * kernel can place them anew, and for a while if another thread needs their CPU. A thread
+ * gets its own mask back with a resume (not with SWITCHTO_STAY), when a wait or switch of it
+ * times out, when it forks or ends, and by this call with SWITCHTO_FREE. A mask that a cpuset
+ * or the program sets meanwhile is respected; but if the program sets that of the one CPU to
+ * which the thread is bound, or sets it just when another thread switches to this one, it may
+ * be lost. Make a thread SWITCHTO_FREE before its mask is set.
+ *
+ * Until then the thread's affinity is one CPU. It sees that itself, and so do the threads and
+ * programs that it starts, except by fork(2): call this with SWITCHTO_FREE before
+ * pthread_create(3), posix_spawn(3), system(3), vfork(2) or execve(2). A thread that computes
+ * for long beside others should be SWITCHTO_FREE, too.
+ *
+ * Return: what it was before, or -1 and errno: EINVAL, @place is none of the three; the initialization
+ * errors.
+ *
+ * Thread-safe. Not async-signal-safe, not async-cancel-safe.
+ */
+int switchto_place(int place);
+
+enum { SWITCHTO_FREE, SWITCHTO_TOGETHER, SWITCHTO_STAY };
 
 /**
  * switchto_backend() - name the backend in use

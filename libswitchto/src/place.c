@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT
+/* Binds threads, and lets them go: see place.h. Nothing here is on the hot path. */
+#define _GNU_SOURCE
+#include "place.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* 8,192 CPUs, as many as Linux 6.12 can be built for on x86-64. */
+enum { CPUS = 8192, WORD_BITS = 8 * sizeof(unsigned long), WORDS = CPUS / WORD_BITS };
+
+/*
+ * A mask that the program chose for a thread, or had. They are few, are never changed, and
+ * stay.
+ *
+ * A thread for which it has chosen none is given all CPUs back, and so those, too, that are
+ * switched on later.
+ */
+struct mask {
+	const struct mask *next;
+	bool all;
+	unsigned long cpus[WORDS]; /* what sched_getaffinity(2) says of it */
+};
+
+int switchto_place_default;
+uint32_t switchto_place_long;
+
+static _Atomic(const struct mask *) masks;
+static atomic_bool refused; /* by a seccomp filter */
+
+int switchto_place_choose(void)
+{
+	const char *place = secure_getenv("SWITCHTO_PLACE");
+	struct timespec tick;
+
+	clock_getres(CLOCK_MONOTONIC_COARSE, &tick);
+	switchto_place_long = 2 * (uint32_t)tick.tv_nsec / 1000000;
+	if (!place || strcmp(place, "free") == 0)
+		return 0;
+	if (strcmp(place, "together") != 0)
+		return ENOTSUP;
+	switchto_place_default = SWITCHTO_TOGETHER;
+	return 0;
+}
+
+/* System calls and not their wrappers: a resume in a signal handler leaves errno alone. */
+static bool get_cpus(pid_t tid, unsigned long cpus[WORDS])
+{
+	int saved = errno;
+	bool done;
+
+	memset(cpus, 0, WORDS * sizeof(*cpus));
+	done = syscall(SYS_sched_getaffinity, tid, WORDS * sizeof(*cpus), cpus) > 0;
+	errno = saved;
+	return done;
+}
+
+static bool set_cpus(pid_t tid, const unsigned long cpus[WORDS])
+{
+	int saved = errno;
+	bool done = syscall(SYS_sched_setaffinity, tid, WORDS * sizeof(*cpus), cpus) == 0;
+
+	/* Others are of this thread or CPU alone, such as that it is off. */
+	if (!done && (errno == EPERM || errno == ENOSYS))
+		atomic_store(&refused, true);
+	errno = saved;
+	return done;
+}
+
+static void only(int cpu, unsigned long cpus[WORDS])
+{
+	memset(cpus, 0, WORDS * sizeof(*cpus));
+	cpus[cpu / WORD_BITS] = 1UL << cpu % WORD_BITS;
+}
+
+static bool has(const unsigned long cpus[WORDS], int cpu)
+{
+	return cpus[cpu / WORD_BITS] >> cpu % WORD_BITS & 1;
+}
+
+static bool same(const unsigned long a[WORDS], const unsigned long b[WORDS])
+{
+	return memcmp(a, b, WORDS * sizeof(*a)) == 0;
+}
+
+/* Mapped and not allocated: this may be a signal handler. NULL: there is no memory. */
+static const struct mask *keep(const unsigned long cpus[WORDS], bool all)
+{
+	const struct mask *found;
+	int saved = errno;
+	struct mask *mask;
+
+	for (found = atomic_load(&masks); found; found = found->next)
+		if (found->all == all && same(found->cpus, cpus))
+			return found;
+	mask = mmap(NULL, sizeof(*mask), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		    0);
+	errno = saved;
+	if (mask == MAP_FAILED)
+		return NULL;
+	mask->all = all;
+	memcpy(mask->cpus, cpus, sizeof(mask->cpus));
+	mask->next = atomic_load(&masks);
+	while (!atomic_compare_exchange_weak(&masks, &mask->next, mask))
+		;
+	return mask;
+}
+
+/* The CPUs that are on, as a list like "0-3,6". False: it can't be read. */
+static bool get_online(unsigned long cpus[WORDS])
+{
+	char text[1024], *at = text;
+	int saved = errno;
+	long length = -1;
+	int fd;
+
+	fd = (int)syscall(SYS_openat, AT_FDCWD, "/sys/devices/system/cpu/online",
+			  O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		length = syscall(SYS_read, fd, text, sizeof(text) - 1);
+		syscall(SYS_close, fd);
+	}
+	errno = saved;
+	if (length <= 0)
+		return false;
+	text[length] = '\0';
+	memset(cpus, 0, WORDS * sizeof(*cpus));
+	while (*at >= '0' && *at <= '9') {
+		unsigned long cpu = strtoul(at, &at, 10), last = cpu;
+
+		if (*at == '-')
+			last = strtoul(at + 1, &at, 10);
+		for (; cpu <= last && cpu < CPUS; cpu++)
+			cpus[cpu / WORD_BITS] |= 1UL << cpu % WORD_BITS;
+		if (*at == ',')
+			at++;
+	}
+	return true;
+}
+
+/*
+ * What the program chose for a thread that has @cpus; NULL: there is no memory. It chose none
+ * if these are all that there are. To find out what a cpuset allows, one would have to let
+ * the thread run where the program may not want it to.
+ */
+static const struct mask *chosen_for(const unsigned long cpus[WORDS])
+{
+	unsigned long online[WORDS];
+
+	return keep(cpus, get_online(online) && same(cpus, online));
+}
+
+static bool let_go(struct thread *thread, pid_t tid)
+{
+	unsigned long every[WORDS];
+
+	memset(every, 0xff, sizeof(every));
+	return set_cpus(tid, thread->own->all ? every : thread->own->cpus);
+}
+
+/*
+ * With the lock of @thread. The program, a cpuset or the end of a CPU may have changed its
+ * mask since this last did: then that is what it has chosen.
+ */
+static void move(struct thread *thread, pid_t tid, int cpu)
+{
+	int bound = atomic_load_explicit(&thread->cpu, memory_order_relaxed);
+	unsigned long now[WORDS], one[WORDS];
+
+	if (atomic_load(&refused))
+		cpu = 0;
+	if (bound == cpu || bound == -cpu || !get_cpus(tid, now))
+		return;
+	only(bound > 0 ? bound - 1 : 0, one);
+	if (!thread->own || !same(now, bound > 0 ? one : thread->own->cpus)) {
+		bound = 0;
+		thread->own = chosen_for(now);
+	}
+	if (cpu && thread->own && has(thread->own->cpus, cpu - 1)) {
+		only(cpu - 1, one);
+		if (set_cpus(tid, one)) {
+			atomic_store_explicit(&thread->cpu, cpu, memory_order_relaxed);
+			return;
+		}
+	}
+	if (bound > 0 && !let_go(thread, tid))
+		return;
+	/* Not tried again on this CPU. */
+	atomic_store_explicit(&thread->cpu, -cpu, memory_order_relaxed);
+}
+
+/* For how long the calling thread has waited for a CPU, in us; 0: it can't be read. */
+static uint32_t waited_us(void)
+{
+	char text[128], *at;
+	int saved = errno;
+	long length = -1;
+	int fd;
+
+	/* The time that it ran, and the time that it waited, in ns: sched-stats.rst. */
+	fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/thread-self/schedstat",
+			  O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		length = syscall(SYS_read, fd, text, sizeof(text) - 1);
+		syscall(SYS_close, fd);
+	}
+	errno = saved;
+	if (length <= 0)
+		return 0;
+	text[length] = '\0';
+	at = strchr(text, ' ');
+	return at ? (uint32_t)(strtoull(at, NULL, 10) / 1000) : 0;
+}
+
+bool switchto_place_tick(struct thread *me, uint32_t now, uint32_t *phase)
+{
+	const uint32_t given = atomic_load_explicit(&me->given, memory_order_relaxed);
+	const uint32_t length = *phase & PLACE_FREE ? PLACE_FREE_PERIOD : PLACE_PERIOD;
+	const bool is_long = now - given >= switchto_place_long;
+	const uint32_t waited = waited_us();
+	const uint32_t since_look = waited && me->waited ? waited - me->waited : 0;
+	/*
+	 * Each switch makes its target wait as well, for up to a microsecond. Two threads look
+	 * every second tick, and have waited for half of that time at most.
+	 */
+	uint32_t by_switches = (given - me->looked) * 1000 / 2;
+
+	if (by_switches > 4000)
+		by_switches = 4000;
+	me->waited = waited;
+	me->looked = now;
+	if (given && is_long && since_look >= 2000 + by_switches) {
+		*phase = now | PLACE_FREE;
+		return true;
+	}
+	if (now - *phase > length) {
+		*phase = now & ~(uint32_t)PLACE_FREE;
+		return true;
+	}
+	return is_long;
+}
+
+/*
+ * With all signals blocked, those of the C library as well: a handler that leaves with
+ * siglongjmp(), or forks, and a cancellation would leave the lock behind.
+ */
+static void block_signals(uint64_t *before)
+{
+	const uint64_t every = UINT64_MAX;
+	int saved = errno;
+
+	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &every, before, sizeof(every));
+	errno = saved;
+}
+
+static void unblock_signals(const uint64_t *before)
+{
+	int saved = errno;
+
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, before, NULL, sizeof(*before));
+	errno = saved;
+}
+
+static bool try_lock(struct thread *thread)
+{
+	return !atomic_exchange_explicit(&thread->placing, true, memory_order_acquire);
+}
+
+static void unlock(struct thread *thread)
+{
+	atomic_store_explicit(&thread->placing, false, memory_order_release);
+}
+
+/* That of the calling thread, with signals blocked. Another thread has it for a moment. */
+static void lock_own(struct thread *me)
+{
+	/* Who has it may need this CPU, and have a lower priority. */
+	const struct timespec moment = { .tv_nsec = 50000 };
+	int saved = errno;
+
+	for (int i = 0; !try_lock(me); i++) {
+		if (i < 100)
+			sched_yield();
+		else
+			syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &moment, NULL);
+	}
+	errno = saved;
+}
+
+void switchto_place_move(struct thread *thread, pid_t tid, int cpu)
+{
+	uint64_t signals;
+	uint32_t word;
+
+	block_signals(&signals);
+	if (try_lock(thread)) {
+		/*
+		 * While it is locked it does not end, and its TID stays its own. It has its
+		 * resume already: it may have gone on, and wait for somebody else by now.
+		 */
+		word = atomic_load(&thread->word);
+		if (cpu ? atomic_load(&thread->place) != SWITCHTO_FREE &&
+				    (word & WORD_STATE) == RESUMED &&
+				    (word & WORD_TID) == (uint32_t)switchto_this.tid :
+			  (word & WORD_STATE) != UNKNOWN)
+			move(thread, tid, cpu);
+		unlock(thread);
+	}
+	unblock_signals(&signals);
+}
+
+void switchto_place_leave(void)
+{
+	struct thread *me = switchto_this.thread;
+	uint64_t signals;
+
+	if (!me)
+		return;
+	block_signals(&signals);
+	lock_own(me);
+	move(me, switchto_this.tid, 0);
+	unlock(me);
+	unblock_signals(&signals);
+}
+
+void switchto_place_fork(void)
+{
+	struct thread *me = switchto_this.thread;
+
+	/* A handler that forks may have interrupted a fork. */
+	if (!me || me->forks++)
+		return;
+	me->place_before = atomic_exchange(&me->place, SWITCHTO_FREE);
+	if (me->place_before != SWITCHTO_FREE)
+		switchto_place_leave();
+}
+
+void switchto_place_forked(void)
+{
+	struct thread *me = switchto_this.thread;
+
+	if (me && me->forks && !--me->forks)
+		atomic_store(&me->place, me->place_before);
+}
+
+void switchto_place_end(struct thread *me)
+{
+	uint64_t signals;
+
+	/* Nobody is at it who would change it, or will be: see switchto_place_move(). */
+	if (atomic_load(&me->place) == SWITCHTO_FREE && !me->own && try_lock(me))
+		return;
+	block_signals(&signals);
+	lock_own(me);
+	atomic_store(&me->place, SWITCHTO_FREE);
+	move(me, switchto_this.tid, 0);
+	me->own = NULL;
+	unblock_signals(&signals);
+}
+
+int switchto_place(int place)
+{
+	struct thread *me;
+	int before;
+
+	if (switchto_self() == -1)
+		return -1;
+	if (place < SWITCHTO_FREE || place > SWITCHTO_STAY)
+		return fail(EINVAL);
+	me = switchto_this.thread;
+	before = atomic_exchange(&me->place, (unsigned char)place);
+	if (place == SWITCHTO_FREE && (before != SWITCHTO_FREE || atomic_load(&me->cpu)))
+		switchto_place_leave();
+	return before;
+}

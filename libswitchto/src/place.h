@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Where a thread runs after a switch to it. FUTEX_SWAP leaves it on the caller's CPU.
+ * FUTEX_WAKE has the kernel choose, which prefers an idle CPU: then a switch costs the
+ * interrupt that ends that CPU's sleep, ten times the switch itself.
+ *
+ * So with the backend wake-wait, a thread that is willing is bound to the CPU of the thread
+ * that switches to it, if that is willing as well: by affinity, once, when the two are
+ * apart. Threads that switch to each other so stay together, and none of them makes a
+ * system call for it.
+ *
+ * Some switches let the target go instead: its mask is what the program chose, and the
+ * kernel places it. The others follow it. So the load balancer has its say:
+ *
+ *  - if two ticks have passed since the caller was switched to: it has computed or slept,
+ *    beside which the price of the kernel's choice is nothing;
+ *  - for PLACE_FREE_PERIOD, if the caller had to wait for its CPU, as another thread had it.
+ *    Where no CPU is idle, free threads lose nothing, and get a share of each CPU;
+ *  - every PLACE_PERIOD of a chain of switches, for what is not found out so. Not more often:
+ *    each thread of the chain is bound anew then.
+ *
+ * A resume lets its target go, too: the two are to run at the same time. But for a thread
+ * that is SWITCHTO_STAY, as those of the scheduling layer are: there a resume gives a slot.
+ */
+#ifndef SWITCHTO_PLACE_H
+#define SWITCHTO_PLACE_H
+
+#include "switchto/switchto.h"
+
+#include "sleep.h"
+#include "thread.h"
+
+#include <sched.h>
+
+/*
+ * The phase of a chain of switches: when it began, in ms, and PLACE_FREE if all its switches
+ * let their targets go. For so long:
+ */
+enum { PLACE_FREE = 1, PLACE_PERIOD = 1000, PLACE_FREE_PERIOD = 100 };
+
+extern HIDDEN int switchto_place_default;   /* what a new thread is: SWITCHTO_FREE and so on */
+extern HIDDEN uint32_t switchto_place_long; /* ms */
+
+/* What SWITCHTO_PLACE says. 0, or ENOTSUP: it names no placement. */
+HIDDEN int switchto_place_choose(void);
+
+/*
+ * @thread, whose TID is @tid, to CPU @cpu - 1 if the program lets it run there; 0: lets it
+ * go. Nothing if it has ended, or another thread is at it. Async-signal-safe.
+ */
+HIDDEN void switchto_place_move(struct thread *thread, pid_t tid, int cpu);
+
+/*
+ * A tick has come since @me was switched to. Is its target to be let go? @phase is that of
+ * the chain, and may become another.
+ */
+HIDDEN bool switchto_place_tick(struct thread *me, uint32_t now, uint32_t *phase);
+
+/* Lets the calling thread go. Waits while another thread is at it. */
+HIDDEN void switchto_place_leave(void);
+
+/* Around a fork(2): the child is not bound, nor is the caller at that moment. */
+HIDDEN void switchto_place_fork(void);
+HIDDEN void switchto_place_forked(void);
+
+/* The calling thread ends: lets it go, and keeps others off until @me is nobody's. */
+HIDDEN void switchto_place_end(struct thread *me);
+
+static inline uint32_t place_now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+	return (uint32_t)time.tv_sec * 1000 + (uint32_t)time.tv_nsec / 1000000;
+}
+
+/* @target is about to be woken by a resume. */
+static inline void place_resumed(struct thread *target, pid_t tid)
+{
+	const int place = atomic_load_explicit(&target->place, memory_order_relaxed);
+
+	if (likely(place == SWITCHTO_FREE))
+		return;
+	/* Or long ago: its first switch lets its target go. */
+	atomic_store_explicit(&target->given, place == SWITCHTO_STAY ? place_now() : 0,
+			      memory_order_relaxed);
+	if (place != SWITCHTO_STAY && atomic_load_explicit(&target->cpu, memory_order_relaxed))
+		switchto_place_move(target, tid, 0);
+}
+
+/* @target is about to be woken by a switch of @me. */
+static inline void place_switched(struct thread *me, struct thread *target, pid_t tid)
+{
+	uint32_t now, phase;
+	int cpu = 0;
+
+	if (!atomic_load_explicit(&target->place, memory_order_relaxed))
+		return;
+	if (unlikely(!atomic_load_explicit(&me->place, memory_order_relaxed))) {
+		place_resumed(target, tid);
+		return;
+	}
+	now = place_now();
+	phase = atomic_load_explicit(&me->phase, memory_order_relaxed);
+	if (unlikely(now != atomic_load_explicit(&me->given, memory_order_relaxed)) &&
+	    switchto_place_tick(me, now, &phase))
+		cpu = 0;
+	else if (likely(!(phase & PLACE_FREE)))
+		cpu = sched_getcpu() + 1;
+	atomic_store_explicit(&target->phase, phase, memory_order_relaxed);
+	atomic_store_explicit(&target->given, now, memory_order_relaxed);
+	if (unlikely(atomic_load_explicit(&target->cpu, memory_order_relaxed) != cpu))
+		switchto_place_move(target, tid, cpu);
+}
+
+#endif /* SWITCHTO_PLACE_H */

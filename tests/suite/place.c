@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: MIT
+/*
+ * switchto_place(): who is bound to a CPU, and that each thread gets its own mask back. As
+ * the suite, for the backend that SWITCHTO_BACKEND names: with swap nobody is ever bound.
+ *
+ * On a busy host the library lets threads go as often as not. So no case expects a switch to
+ * bind: it switches until one has.
+ */
+#include "support.h"
+
+#include <switchto/switchto.h>
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+static cpu_set_t all; /* of the process, at the beginning */
+static bool binds;
+
+static cpu_set_t cpus_of(pid_t tid)
+{
+	cpu_set_t set;
+
+	if (sched_getaffinity(tid, sizeof(set), &set))
+		give_up("sched_getaffinity of thread %d: %s", (int)tid, strerror(errno));
+	return set;
+}
+
+static bool is_bound(pid_t tid)
+{
+	const cpu_set_t set = cpus_of(tid);
+
+	return CPU_COUNT(&set) == 1;
+}
+
+static bool has_all(pid_t tid)
+{
+	const cpu_set_t set = cpus_of(tid);
+
+	return CPU_EQUAL(&set, &all);
+}
+
+/* --- a thread that switches back, and does what it is told before it does --- */
+
+struct partner {
+	struct worker w;
+	pid_t main;
+	int place;
+	void (*todo)(struct partner *p);
+	bool ends;
+	cpu_set_t seen;
+	int status;
+};
+
+static void partner_body(struct worker *w)
+{
+	struct partner *p = w->arg;
+
+	CHECK_EQ(&w->v, switchto_place(p->place), SWITCHTO_FREE);
+	/* The first resume: it is here. */
+	CHECK_EQ(&w->v, switchto_resume(p->main), 0);
+	CHECK_EQ(&w->v, switchto_wait(NULL), p->main);
+	while (!p->ends) {
+		if (p->todo)
+			p->todo(p);
+		p->todo = NULL;
+		CHECK_EQ(&w->v, switchto_switch(p->main), p->main);
+	}
+	switchto_place(p->place);
+}
+
+static void begin(struct partner *p, int place)
+{
+	*p = (struct partner){ .main = switchto_self(), .place = place };
+	assert_int_equal(switchto_place(SWITCHTO_TOGETHER), SWITCHTO_FREE);
+	worker_start(&p->w, partner_body, p);
+	assert_int_equal(switchto_wait(NULL), p->w.tid);
+	assert_int_equal(switchto_switch(p->w.tid), p->w.tid);
+}
+
+static void end(struct partner *p, struct verdict *v)
+{
+	p->ends = true;
+	CHECK_EQ(v, switchto_resume(p->w.tid), 0);
+	workers_join(&p->w, 1, v);
+	CHECK(v, switchto_place(SWITCHTO_FREE) != SWITCHTO_FREE);
+	CHECK(v, has_all(0));
+	verdict_assert(v);
+}
+
+static void tell(struct partner *p, void (*todo)(struct partner *p))
+{
+	p->todo = todo;
+	switchto_switch(p->w.tid);
+}
+
+/* Until the two are bound, which is soon. */
+static void switch_until_bound(struct partner *p)
+{
+	do
+		switchto_switch(p->w.tid);
+	while (!is_bound(p->w.tid) || !is_bound(0));
+}
+
+static void see(struct partner *p)
+{
+	p->seen = cpus_of(0);
+}
+
+/* --- the cases --- */
+
+static void nobody_is_bound_unless_told(void **state)
+{
+	struct verdict v = { 0 };
+	struct partner p;
+
+	(void)state;
+	begin(&p, SWITCHTO_FREE);
+	for (int i = 0; i < LOOPS(3000); i++) {
+		CHECK_EQ(&v, switchto_switch(p.w.tid), p.w.tid);
+		CHECK(&v, has_all(p.w.tid) && has_all(0));
+	}
+	end(&p, &v);
+}
+
+static void nobody_is_bound_with_swap(void **state)
+{
+	struct verdict v = { 0 };
+	struct partner p;
+
+	(void)state;
+	if (binds)
+		skip();
+	begin(&p, SWITCHTO_TOGETHER);
+	for (int i = 0; i < LOOPS(3000); i++) {
+		CHECK_EQ(&v, switchto_switch(p.w.tid), p.w.tid);
+		CHECK(&v, has_all(p.w.tid) && has_all(0));
+	}
+	end(&p, &v);
+}
+
+static void two_that_switch_are_on_one_cpu(void **state)
+{
+	struct verdict v = { 0 };
+	cpu_set_t mine, its;
+	struct partner p;
+
+	(void)state;
+	if (!binds)
+		skip();
+	begin(&p, SWITCHTO_TOGETHER);
+	for (;;) {
+		switch_until_bound(&p);
+		mine = cpus_of(0);
+		its = cpus_of(p.w.tid);
+		/* They may be apart for a switch, when they have just been let go. */
+		if (CPU_EQUAL(&mine, &its))
+			break;
+	}
+	end(&p, &v);
+}
+
+static void a_resume_gives_the_mask_back(void **state)
+{
+	struct verdict v = { 0 };
+	struct partner p;
+
+	(void)state;
+	if (!binds)
+		skip();
+	begin(&p, SWITCHTO_TOGETHER);
+	for (int i = 0; i < LOOPS(200); i++) {
+		switch_until_bound(&p);
+		p.todo = see;
+		CHECK_EQ(&v, switchto_resume(p.w.tid), 0);
+		/* It sees its mask, and switches back. */
+		CHECK_EQ(&v, switchto_wait(NULL), p.w.tid);
+		CHECK(&v, CPU_EQUAL(&p.seen, &all));
+	}
+	end(&p, &v);
+}
+
+static void a_resume_leaves_those_that_stay(void **state)
+{
+	struct verdict v = { 0 };
+	struct partner p;
+
+	(void)state;
+	if (!binds)
+		skip();
+	begin(&p, SWITCHTO_STAY);
+	switch_until_bound(&p);
+	p.todo = see;
+	CHECK_EQ(&v, switchto_resume(p.w.tid), 0);
+	CHECK_EQ(&v, switchto_wait(NULL), p.w.tid);
+	CHECK_EQ(&v, CPU_COUNT(&p.seen), 1);
+	end(&p, &v);
+}
+
+static void time_out(struct partner *p)
+{
+	const struct timespec soon = { .tv_nsec = 1000000 };
+
+	CHECK_ERR(&p->w.v, switchto_wait(&soon), ETIMEDOUT);
+	p->seen = cpus_of(0);
+}
+
+static void a_timeout_gives_it_back(void **state)
+{
+	struct verdict v = { 0 };
+	struct partner p;
+
+	(void)state;
+	if (!binds)
+		skip();
+	begin(&p, SWITCHTO_STAY);
+	switch_until_bound(&p);
+	tell(&p, time_out);
+	CHECK(&v, CPU_EQUAL(&p.seen, &all));
+	end(&p, &v);
+}
+
+static void be_free(struct partner *p)
+{
+	CHECK_EQ(&p->w.v, switchto_place(SWITCHTO_FREE), SWITCHTO_TOGETHER);
+	CHECK(&p->w.v, has_all(0));
+	CHECK_EQ(&p->w.v, switchto_place(SWITCHTO_TOGETHER), SWITCHTO_FREE);
+}
+
+static void the_call_gives_it_back(void **state)
+{
+	struct verdict v = { 0 };
+	struct partner p;
+
+	(void)state;
+	assert_int_equal(switchto_place(3), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(switchto_place(-1), -1);
+	begin(&p, SWITCHTO_TOGETHER);
+	if (binds)
+		switch_until_bound(&p);
+	tell(&p, be_free);
+	end(&p, &v);
+}
+
+static int child_has_all(void *arg)
+{
+	(void)arg;
+	return has_all(0) && switchto_self() == gettid() &&
+			       switchto_place(SWITCHTO_FREE) == SWITCHTO_FREE ?
+		       0 :
+		       1;
+}
+
+static void fork_here(struct partner *p)
+{
+	p->status = run_child(child_has_all, NULL);
+	CHECK(&p->w.v, has_all(0));
+}
+
+static void a_child_is_not_bound(void **state)
+{
+	struct verdict v = { 0 };
+	struct partner p;
+
+	(void)state;
+	begin(&p, SWITCHTO_TOGETHER);
+	if (binds)
+		switch_until_bound(&p);
+	tell(&p, fork_here);
+	CHECK_EQ(&v, p.status, 0);
+	end(&p, &v);
+}
+
+static void be_free_and_see(struct partner *p)
+{
+	switchto_place(SWITCHTO_FREE);
+	p->seen = cpus_of(0);
+	switchto_place(SWITCHTO_TOGETHER);
+}
+
+/* @p may use @one only, as the program wants it. */
+static void switch_to_pinned(struct partner *p, const cpu_set_t *one, struct verdict *v)
+{
+	for (int i = 0; i < LOOPS(2000); i++) {
+		const cpu_set_t set = cpus_of(p->w.tid);
+
+		CHECK(v, CPU_EQUAL(&set, one));
+		CHECK_EQ(v, switchto_switch(p->w.tid), p->w.tid);
+	}
+	tell(p, be_free_and_see);
+	CHECK(v, CPU_EQUAL(&p->seen, one));
+}
+
+static void a_mask_of_the_program_holds(void **state)
+{
+	struct verdict v = { 0 };
+	struct partner p;
+	cpu_set_t one;
+	int cpu[2];
+
+	(void)state;
+	assert_int_equal(two_cpus(cpu), 2);
+	begin(&p, SWITCHTO_FREE);
+	pin_to(p.w.tid, cpu[1]);
+	CPU_ZERO(&one);
+	CPU_SET(cpu[1], &one);
+	tell(&p, be_free_and_see);
+	switch_to_pinned(&p, &one, &v);
+	end(&p, &v);
+}
+
+static void so_does_one_that_comes_later(void **state)
+{
+	struct verdict v = { 0 };
+	cpu_set_t set, one;
+	struct partner p;
+	int cpu[2];
+
+	(void)state;
+	if (!binds)
+		skip();
+	assert_int_equal(two_cpus(cpu), 2);
+	begin(&p, SWITCHTO_TOGETHER);
+	switch_until_bound(&p);
+	/* To where it is not bound. */
+	set = cpus_of(p.w.tid);
+	CPU_ZERO(&one);
+	CPU_SET(cpu[CPU_ISSET(cpu[0], &set) ? 1 : 0], &one);
+	pin_to(p.w.tid, cpu[CPU_ISSET(cpu[0], &set) ? 1 : 0]);
+	switch_to_pinned(&p, &one, &v);
+	end(&p, &v);
+}
+
+/* --- many, at random --- */
+
+enum { CROWD = 300 };
+
+static struct partner crowd[CROWD];
+static _Atomic int left;
+
+static void crowd_body(struct worker *w)
+{
+	uint32_t random = (uint32_t)(w - &crowd[0].w) * 7919 + 1;
+
+	CHECK(&w->v, switchto_place(SWITCHTO_TOGETHER) != -1);
+	CHECK(&w->v, switchto_wait(NULL) != -1);
+	while (atomic_fetch_sub(&left, 1) > 0) {
+		const unsigned int n = random_next(&random) % CROWD;
+		const struct timespec soon = { .tv_nsec = 1000 }, longer = { .tv_nsec = 5000000 };
+		pid_t other = crowd[n].w.tid;
+
+		switch (random_next(&random) % 8) {
+		case 0:
+			switchto_resume(other);
+			break;
+		case 1:
+			switchto_wait(&soon);
+			break;
+		case 2:
+			switchto_switch_timed(other, &soon);
+			break;
+		default:
+			switchto_switch_timed(other, &longer);
+		}
+	}
+	switchto_place(SWITCHTO_FREE);
+	CHECK(&w->v, has_all(0));
+}
+
+static void many_at_random(void **state)
+{
+	struct verdict v = { 0 };
+
+	(void)state;
+	atomic_store(&left, LOOPS(200000));
+	for (int i = 0; i < CROWD; i++) {
+		crowd[i].w.arg = &crowd[i];
+		worker_start(&crowd[i].w, crowd_body, &crowd[i]);
+	}
+	for (int i = 0; i < CROWD; i++)
+		CHECK_EQ(&v, switchto_resume(crowd[i].w.tid), 0);
+	for (int i = 0; i < CROWD; i++)
+		workers_join(&crowd[i].w, 1, &v);
+	verdict_assert(&v);
+}
+
+int main(void)
+{
+	const struct CMUnitTest cases[] = {
+		cmocka_unit_test(nobody_is_bound_unless_told),
+		cmocka_unit_test(nobody_is_bound_with_swap),
+		cmocka_unit_test(two_that_switch_are_on_one_cpu),
+		cmocka_unit_test(a_resume_gives_the_mask_back),
+		cmocka_unit_test(a_resume_leaves_those_that_stay),
+		cmocka_unit_test(a_timeout_gives_it_back),
+		cmocka_unit_test(the_call_gives_it_back),
+		cmocka_unit_test(a_child_is_not_bound),
+		cmocka_unit_test(a_mask_of_the_program_holds),
+		cmocka_unit_test(so_does_one_that_comes_later),
+		cmocka_unit_test(many_at_random),
+	};
+	int failed;
+
+	if (wants_absent_swap("place"))
+		return SKIPPED;
+	unsetenv("SWITCHTO_PLACE");
+	all = cpus_of(0);
+	binds = switchto_backend() && strcmp(switchto_backend(), "wake-wait") == 0;
+	if (CPU_COUNT(&all) < 2) {
+		fprintf(stderr, "place: left out: wanted two CPUs, found one\n");
+		return SKIPPED;
+	}
+	watchdog_start("place");
+	failed = cmocka_run_group_tests_name("place", cases, NULL, NULL);
+	watchdog_stop();
+	return failed != 0;
+}
