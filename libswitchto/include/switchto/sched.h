@@ -174,6 +174,11 @@ enum {
  * The environment variable SWITCHTO_ENGINE chooses the engine: "epoll", or "io_uring", which is the
  * default where the system allows it. Descriptors that can be polled are polled by epoll with both.
  *
+ * On a kernel without FUTEX_SWAP the threads of a slot are bound to one CPU, which may change:
+ * SWITCHTO_STAY in switchto.h. A task that starts a thread or a program makes its own thread
+ * SWITCHTO_FREE before that, or they are bound, too. SWITCHTO_PLACE=free in the environment leaves
+ * all threads free.
+ *
  * Return: 0, or -1 and errno: EINVAL, an option is not possible, or the policy can't be used with
  * SWITCHTO_STEAL (switchto_fair); ENOMEM; EMFILE, ENFILE, no descriptor left (three for each slot,
  * and one more); ENOSPC, no watch of epoll left; ENOTSUP, SWITCHTO_ENGINE names no engine; EPERM,

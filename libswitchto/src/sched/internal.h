@@ -196,6 +196,7 @@ struct switchto_sched {
 	const struct switchto_policy *wrapped; /* if the policy is the wrapper: the program's */
 	unsigned int flags;
 	bool has_rings; /* the engine is io_uring */
+	bool together;	/* the threads of a slot are to be on one CPU */
 	void (*report)(const char *text);
 	size_t stack_size;
 	atomic_uint tasks; /* that have not ended */

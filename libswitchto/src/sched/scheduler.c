@@ -73,6 +73,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct switchto_sched_options chosen = { 0 };
 	struct switchto_sched *sched;
+	const char *place;
 	size_t size;
 	int error = 0;
 
@@ -81,16 +82,20 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 			return fail(EINVAL);
 		memcpy(&chosen, options, options->size);
 	}
-	if (!chosen.slots)
+	if (!switchto_backend())
+		return -1;
+	if (!chosen.slots) {
+		int before = switchto_place(SWITCHTO_FREE);
+
 		chosen.slots = switchto_cpus();
+		switchto_place(before);
+	}
 	if (!chosen.policy)
 		chosen.policy = &switchto_fifo;
 	if (chosen.slots > 1024 ||
 	    chosen.flags & ~(unsigned int)(SWITCHTO_STEAL | SWITCHTO_MEASURE) ||
 	    (chosen.flags & SWITCHTO_STEAL && !chosen.policy->steal))
 		return fail(EINVAL);
-	if (!switchto_backend())
-		return -1;
 	pthread_once(&once, watch_forks);
 
 	size = sizeof(*sched) + chosen.slots * sizeof(struct slot);
@@ -103,6 +108,8 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	sched->flags = chosen.flags;
 	sched->report = chosen.report;
 	sched->stack_size = chosen.stack_size;
+	place = secure_getenv("SWITCHTO_PLACE");
+	sched->together = !place || strcmp(place, "free") != 0;
 	pthread_mutex_init(&sched->lock, NULL);
 	sched->reserve = eventfd(0, EFD_CLOEXEC);
 	if (sched->reserve == -1)
@@ -199,7 +206,7 @@ static int run_slots(struct switchto_sched *sched, struct thread *me)
 int switchto_sched_run(struct switchto_sched *sched)
 {
 	struct thread me = { .sched = sched, .tid = switchto_self() };
-	int error = 0;
+	int error = 0, place;
 
 	if (me.tid == -1)
 		return -1;
@@ -207,16 +214,22 @@ int switchto_sched_run(struct switchto_sched *sched)
 		return fail(EPERM);
 	if (atomic_exchange(&sched->running, true))
 		return fail(EBUSY);
+	/* Its threads would have the mask of a caller that is bound. */
+	place = switchto_place(SWITCHTO_FREE);
 	error = switchto_monitor_begin(sched);
 	if (error) {
+		switchto_place(place);
 		atomic_store(&sched->running, false);
 		return fail(error);
 	}
 	switchto_current = &me;
+	if (sched->together)
+		switchto_place(SWITCHTO_STAY);
 	/* Another thread may have spawned a task when the slots had found none. */
 	while (!error && atomic_load(&sched->tasks))
 		error = run_slots(sched, &me);
 	switchto_current = NULL;
+	switchto_place(place);
 	switchto_monitor_end(sched);
 	atomic_store(&sched->running, false);
 	return error ? fail(error) : 0;

@@ -227,6 +227,8 @@ static void *thread_main(void *arg)
 	sem_post(me->begun);
 	if (me->tid == -1)
 		return NULL;
+	if (me->sched->together)
+		switchto_place(SWITCHTO_STAY);
 	switchto_current = me;
 	while (switchto_slot_await(me)) {
 		do
@@ -261,10 +263,12 @@ struct thread *switchto_thread_create(struct switchto_sched *sched)
 	struct thread *thread = calloc(1, sizeof(*thread));
 	pthread_attr_t attr;
 	sem_t begun;
-	int error;
+	int error, place;
 
 	if (!thread)
 		return NULL;
+	/* It would have the mask of a caller that is bound. */
+	place = switchto_place(SWITCHTO_FREE);
 	thread->sched = sched;
 	thread->begun = &begun;
 	sem_init(&begun, 0, 0);
@@ -285,6 +289,8 @@ struct thread *switchto_thread_create(struct switchto_sched *sched)
 		}
 	}
 	sem_destroy(&begun);
+	if (place > SWITCHTO_FREE)
+		switchto_place(place);
 	if (error) {
 		free(thread);
 		errno = error;
