@@ -44,7 +44,7 @@ void ping_pong(benchmark::State &state, Placement placement,
 		return skip(state, reason);
 	if (terms && terms->refused())
 		return skip(state, terms->refused());
-	if (placement == Placement::FREE && allowed_cpus() < 2)
+	if (placement != Placement::ONE_CPU && allowed_cpus() < 2)
 		return skip(state, "one CPU only, the same as one_cpu");
 
 	Placed placed(placement);

@@ -31,7 +31,7 @@ Placed::Placed(Placement placement)
 {
 	int cpu = 0;
 
-	if (placement == Placement::FREE)
+	if (placement != Placement::ONE_CPU)
 		return;
 
 	while (!CPU_ISSET(cpu, &before_))

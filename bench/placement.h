@@ -5,8 +5,9 @@
 #include <sched.h>
 
 enum class Placement {
-	FREE,	 /* on any CPU that this process may use */
-	ONE_CPU, /* all threads of the row on one of them */
+	FREE,	  /* on any CPU that this process may use */
+	TOGETHER, /* the same, but the row asks the library to keep its threads on one */
+	ONE_CPU,  /* all threads of the row on one of them */
 };
 
 /* How many CPUs this process was given. */

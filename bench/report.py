@@ -171,7 +171,7 @@ def sections(columns, growths):
 def explain(columns, reasons):
     """The lines under the table: what its words and marks mean."""
     lines = ["One switch, one way; the median of all repetitions. ratio: to BM_Futex in the same "
-             "placement, of one boot ('1 thread': to BM_Futex one_cpu). -: not run."]
+             "placement (together: free), of one boot ('1 thread': to BM_Futex one_cpu). -: not run."]
     if any(c.unit == "insn" for c in columns):
         lines.append("insn: instructions per switch (-icount, one CPU). Not a time.")
     if any(c.unit == "ns" for c in columns):

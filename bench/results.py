@@ -13,7 +13,7 @@ import json
 import statistics
 from dataclasses import dataclass, field
 
-FREE, ONE_CPU, ONE_THREAD = "free", "one_cpu", "1 thread"
+FREE, TOGETHER, ONE_CPU, ONE_THREAD = "free", "together", "one_cpu", "1 thread"
 
 # Rows that begin so are of the library, and say which backend they are of; the others have none.
 LIBRARY_ROWS = ("BM_SwitchTo", "BM_SwitchResume", "BM_Task", "BM_Door")
@@ -58,7 +58,7 @@ TITLES = {
     "BM_ProcessSpin": "spinning, between processes",
 }
 ORDER = list(TITLES)
-PLACEMENTS = [FREE, ONE_CPU, ONE_THREAD]
+PLACEMENTS = [FREE, TOGETHER, ONE_CPU, ONE_THREAD]
 PARKED_ROWS = ("BM_Futex", "BM_FutexSwap", "BM_SwitchTo", "BM_SwitchResume")
 
 STATE = ("kernel", "futex_swap", "unit", "accelerator", "cpus", "host_cpu",
@@ -214,7 +214,7 @@ class Column:
 
         Rows of one thread are compared with two threads on one CPU.
         """
-        base_key = ("BM_Futex", "", FREE if key[2] == FREE else ONE_CPU)
+        base_key = ("BM_Futex", "", FREE if key[2] in (FREE, TOGETHER) else ONE_CPU)
         mine = [run for run in self.runs if key in run.rows]
         files = [run for run in mine if base_key in run.rows]
         boots = [run for run in self.runs if run.boot in {r.boot for r in mine}]
@@ -286,7 +286,7 @@ def is_variant(placement):
 def _row_key(name, backend):
     """BM_X/free/iterations:9/process_time/real_time -> ("BM_X", backend, "free")"""
     parts = name.split("/")
-    placement = parts[1] if len(parts) > 1 and parts[1] in (FREE, ONE_CPU) else ONE_THREAD
+    placement = parts[1] if len(parts) > 1 and parts[1] in (FREE, TOGETHER, ONE_CPU) else ONE_THREAD
     if placement == ONE_CPU and len(parts) > 2 and parts[2].startswith(VARIANTS):
         placement += ", " + parts[2].replace(":", " ")
     return parts[0], backend if parts[0].startswith(LIBRARY_ROWS) else "", placement

@@ -47,6 +47,25 @@ struct SwitchTo : Library {
 	}
 };
 
+/* The library keeps the two on one CPU. On the patched kernel FUTEX_SWAP does. */
+struct SwitchTogether : SwitchTo {
+	static const char *unavailable()
+	{
+		return strcmp(switchto_backend(), "swap") ? nullptr :
+							    "the backend is swap: the same as free";
+	}
+
+	void enter(Side me)
+	{
+		SwitchTo::enter(me);
+		if (switchto_place(SWITCHTO_TOGETHER) < 0)
+			die("switchto_place");
+	}
+
+	/* The next row is another's. */
+	~SwitchTogether() { switchto_place(SWITCHTO_FREE); }
+};
+
 struct SwitchResume : Library {
 	void hand_off(Side me)
 	{
@@ -84,11 +103,16 @@ HandOffs claim()
 void add_switchto_latency_rows(const Plan &plan)
 {
 	add_latency_rows<SwitchTo>("BM_StampedSwitchTo", plan, claim());
+	add_latency_row<SwitchTogether>("BM_StampedSwitchTo/together", plan, Placement::TOGETHER,
+					HandOffs::NOT_COUNTED);
 }
 
 void add_switchto_rows(const Plan &plan)
 {
 	add_hand_off_rows<SwitchTo>("BM_SwitchTo", plan, claim());
+	plan.add("BM_SwitchTo/together", [](benchmark::State &state) {
+		ping_pong<SwitchTogether>(state, Placement::TOGETHER);
+	});
 	/* Nested groups and equal weights are handed off; the others are not. */
 	add_row_on_terms<OneGroup>("depth:4", plan, HandOffs::CLAIMED, 4);
 	add_row_on_terms<TwoGroups>("groups:2", plan, HandOffs::SHOWN);
