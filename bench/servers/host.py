@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 
-# Title, program and arguments, environment. The engine is the one that both kinds of kernels have.
+# Title, program and arguments, environment. All with the engine epoll, as the other tables.
 SERVERS = (
     ("epoll loop", ["epoll"], {}),
     ("io_uring loop", ["io_uring"], {}),

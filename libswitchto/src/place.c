@@ -109,24 +109,32 @@ static const struct mask *keep(const unsigned long cpus[WORDS], bool all)
 	return mask;
 }
 
-/* The CPUs that are on, as a list like "0-3,6". False: it can't be read. */
-static bool get_online(unsigned long cpus[WORDS])
+/* As much of the file as there is room for. False: it can't be read, or is empty. */
+static bool read_text(const char *path, char *text, size_t size)
 {
-	char text[1024], *at = text;
 	int saved = errno;
 	long length = -1;
 	int fd;
 
-	fd = (int)syscall(SYS_openat, AT_FDCWD, "/sys/devices/system/cpu/online",
-			  O_RDONLY | O_CLOEXEC);
+	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0) {
-		length = syscall(SYS_read, fd, text, sizeof(text) - 1);
+		length = syscall(SYS_read, fd, text, size - 1);
 		syscall(SYS_close, fd);
 	}
 	errno = saved;
 	if (length <= 0)
 		return false;
 	text[length] = '\0';
+	return true;
+}
+
+/* The CPUs that are on, as a list like "0-3,6". False: it can't be read. */
+static bool get_online(unsigned long cpus[WORDS])
+{
+	char text[1024], *at = text;
+
+	if (!read_text("/sys/devices/system/cpu/online", text, sizeof(text)))
+		return false;
 	memset(cpus, 0, WORDS * sizeof(*cpus));
 	while (*at >= '0' && *at <= '9') {
 		unsigned long cpu = strtoul(at, &at, 10), last = cpu;
@@ -196,21 +204,10 @@ static void move(struct thread *thread, pid_t tid, int cpu)
 static uint32_t waited_us(void)
 {
 	char text[128], *at;
-	int saved = errno;
-	long length = -1;
-	int fd;
 
 	/* The time that it ran, and the time that it waited, in ns: sched-stats.rst. */
-	fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/thread-self/schedstat",
-			  O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		length = syscall(SYS_read, fd, text, sizeof(text) - 1);
-		syscall(SYS_close, fd);
-	}
-	errno = saved;
-	if (length <= 0)
+	if (!read_text("/proc/thread-self/schedstat", text, sizeof(text)))
 		return 0;
-	text[length] = '\0';
 	at = strchr(text, ' ');
 	return at ? (uint32_t)(strtoull(at, NULL, 10) / 1000) : 0;
 }

@@ -387,8 +387,32 @@ static void many_at_random(void **state)
 	verdict_assert(&v);
 }
 
+/* --- SWITCHTO_PLACE, each time in a process that has made no call yet --- */
+
+static int says(void *value)
+{
+	setenv("SWITCHTO_PLACE", value, 1);
+	if (strcmp(value, "nonsense") == 0)
+		return switchto_self() == -1 && errno == ENOTSUP ? 0 : 1;
+	return switchto_place(SWITCHTO_FREE) ==
+			       (strcmp(value, "free") == 0 ? SWITCHTO_FREE : SWITCHTO_TOGETHER) ?
+		       0 :
+		       1;
+}
+
+static void the_variable_says_what_threads_are(void **state)
+{
+	(void)state;
+	assert_int_equal(run_child(says, "free"), 0);
+	assert_int_equal(run_child(says, "together"), 0);
+	assert_int_equal(run_child(says, "nonsense"), 0);
+}
+
 int main(void)
 {
+	const struct CMUnitTest first[] = {
+		cmocka_unit_test(the_variable_says_what_threads_are),
+	};
 	const struct CMUnitTest cases[] = {
 		cmocka_unit_test(nobody_is_bound_unless_told),
 		cmocka_unit_test(nobody_is_bound_with_swap),
@@ -407,6 +431,7 @@ int main(void)
 	if (wants_absent_swap("place"))
 		return SKIPPED;
 	unsetenv("SWITCHTO_PLACE");
+	failed = cmocka_run_group_tests_name("variable", first, NULL, NULL);
 	all = cpus_of(0);
 	binds = switchto_backend() && strcmp(switchto_backend(), "wake-wait") == 0;
 	if (CPU_COUNT(&all) < 2) {
@@ -414,7 +439,7 @@ int main(void)
 		return SKIPPED;
 	}
 	watchdog_start("place");
-	failed = cmocka_run_group_tests_name("place", cases, NULL, NULL);
+	failed += cmocka_run_group_tests_name("place", cases, NULL, NULL);
 	watchdog_stop();
 	return failed != 0;
 }
