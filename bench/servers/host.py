@@ -17,10 +17,12 @@ SERVERS = (
     ("Go", ["go"], {}),
     ("thread per connection", ["threads"], {}),
     ("tasks, free", ["tasks"], {"SWITCHTO_PLACE": "free"}),
-    ("**tasks**", ["tasks"], {}),
+    ("tasks", ["tasks"], {}),
+    ("**tasks**, a slot for each CPU", ["tasks", "slots"], {}),
 )
 ANNOUNCED = (("tasks, announced, free", ["tasks", "announced"], {"SWITCHTO_PLACE": "free"}),
-             ("**tasks**, announced", ["tasks", "announced"], {}))
+             ("tasks, announced", ["tasks", "announced"], {}),
+             ("**tasks**, announced, a slot for each CPU", ["tasks", "announced", "slots"], {}))
 # Title, connections, requests, options of load
 LOADS = (
     ("64 connections", 64, 60000, []),
@@ -45,7 +47,8 @@ def measure(programs, out, rounds):
                     stdout=subprocess.PIPE, timeout=300, check=True).stdout
                 run = json.loads(text)
                 found.setdefault(load, {}).setdefault(title, []).append(
-                    [run["requests_per_s"], run["latency"]["p50"], run["latency"]["p99"]])
+                    [run["requests_per_s"], run["server_ns"], run["clients_ns"],
+                     run["latency"]["p50"], run["latency"]["p99"]])
     with open(out, "w", encoding="utf-8") as file:
         json.dump(found, file, indent=1)
 
@@ -56,13 +59,16 @@ def table(path):
     for load, rows in found.items():
         base = statistics.median(run[0] for run in rows["thread per connection"])
         print(f"**{load}** (medians of {len(rows['thread per connection'])} alternating rounds)\n")
-        print("| server | requests/s | lowest to highest | of threads' | p50, us | p99, us |")
-        print("|---|---:|---:|---:|---:|---:|")
+        print("| server | requests/s | lowest to highest | of threads' | CPU of the server, "
+              "of the clients, us per request | p50, us | p99, us |")
+        print("|---|---:|---:|---:|---:|---:|---:|")
         for title, runs in rows.items():
-            rate, p50, p99 = (statistics.median(column) for column in zip(*runs))
+            rate, server, clients, p50, p99 = (statistics.median(column)
+                                               for column in zip(*runs))
             rates = [run[0] for run in runs]
             print(f"| {title} | {rate:,.0f} | {min(rates):,.0f} to {max(rates):,.0f} | "
-                  f"{rate / base:.2f} | {p50 / 1000:,.0f} | {p99 / 1000:,.0f} |")
+                  f"{rate / base:.2f} | {server / 1000:.1f}, {clients / 1000:.1f} | "
+                  f"{p50 / 1000:,.0f} | {p99 / 1000:,.0f} |")
         print()
 
 

@@ -3,8 +3,8 @@
 // What an echo of 64 bytes over TCP costs a server, and how long its clients wait.
 //
 // The server is a process of its own, see server.h. Its clients are this one. Prints a line of
-// JSON: the CPU time of the server per request, which under -icount is its instructions, and
-// latencies, in ns.
+// JSON: the CPU time of the server and of the clients per request, which under -icount is their
+// instructions, and latencies, in ns.
 #include "clients.h"
 
 #include "../die.h"
@@ -250,16 +250,19 @@ void measure(const options &options, const sockaddr_in &address, const server &s
 	// The first requests meet threads, descriptors and buffers that are new.
 	all.run({ 10UL * options.connections, 0, 0 });
 	const memory idle = used_by(server.pid);
-	const long long begin = read_clock(CLOCK_MONOTONIC), cpu = read_clock(clock);
+	const long long begin = read_clock(CLOCK_MONOTONIC), cpu = read_clock(clock),
+			own = read_clock(CLOCK_PROCESS_CPUTIME_ID);
 	const latencies found = all.run(options.load);
 	const long long used = read_clock(clock) - cpu,
+			clients = read_clock(CLOCK_PROCESS_CPUTIME_ID) - own,
 			passed = read_clock(CLOCK_MONOTONIC) - begin;
 	const auto requests = static_cast<double>(options.load.requests);
 
 	std::printf("{\"server\": \"%s\", \"connections\": %u, \"rate\": %lu, \"block_us\": %u, "
-		    "\"apart\": %s, \"server_ns\": %.1f, \"requests_per_s\": %.0f",
+		    "\"apart\": %s, \"server_ns\": %.1f, \"clients_ns\": %.1f, \"requests_per_s\": %.0f",
 		    server.name.c_str(), options.connections, options.rate, options.load.block_us,
 		    options.apart ? "true" : "false", static_cast<double>(used) / requests,
+		    static_cast<double>(clients) / requests,
 		    1e9 * requests / static_cast<double>(passed));
 	std::printf(", \"idle_user\": %.0f, \"idle_kernel\": %.0f",
 		    static_cast<double>(idle.user - before.user) / options.connections,

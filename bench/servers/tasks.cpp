@@ -2,10 +2,10 @@
 //
 // A task of the scheduling layer for each connection, on one slot.
 //
-// usage: tasks [announced | parked]
+// usage: tasks [announced] [parked] [slots]
 //
 // announced: a request that blocks does so in a blocking region. parked: beside 100,000 tasks that
-// are parked.
+// are parked. slots: a slot for each CPU.
 //
 // The name has the backend and the engine that are in use: SWITCHTO_BACKEND and SWITCHTO_ENGINE
 // choose them.
@@ -99,10 +99,15 @@ int main(int argc, char **argv)
 	const char *wanted = std::getenv("SWITCHTO_ENGINE");
 	switchto_sched_options options = {};
 
-	announced = argc == 2 && std::strcmp(argv[1], "announced") == 0;
-	parked = argc == 2 && std::strcmp(argv[1], "parked") == 0;
 	options.size = sizeof(options);
 	options.slots = 1;
+	for (int i = 1; i < argc; i++)
+		if (std::strcmp(argv[i], "announced") == 0)
+			announced = true;
+		else if (std::strcmp(argv[i], "parked") == 0)
+			parked = true;
+		else if (std::strcmp(argv[i], "slots") == 0)
+			options.slots = 0;
 	options.stack_size = stack_size;
 	if (switchto_sched_create(&sched, &options)) {
 		if (wanted)
