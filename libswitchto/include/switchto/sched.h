@@ -7,9 +7,13 @@
  * that waits, for a resume, a time or a descriptor, gives its slot to the next ready task
  * with switchto_switch(): on a kernel with FUTEX_SWAP that is a hand-off of the CPU.
  *
- * A task that blocks in another call loses its slot. When that call returns, the task runs beside
- * the other tasks of the slot until its next call of this library. So what tasks share needs a
- * lock or atomics, as between threads.
+ * Tasks share data as threads do: with locks or atomics, also if the scheduler has only one slot.
+ * For a task loses its slot when it blocks in another call, or computes for longer than a slice (10
+ * ms, see struct switchto_sched_options). The task goes on beside the other tasks of the slot, until
+ * its next call of this library that may wait. Only that keeps one task from stopping the others.
+ *
+ * A task whose calls never have to wait, because there is always more to read for example, gives
+ * way in one of these calls about every half millisecond, as with switchto_yield().
  *
  *	static void serve(void *fd)
  *	{
@@ -101,6 +105,11 @@ struct switchto_entry {
 /*
  * A policy decides the order in which the ready tasks of a slot run. Its functions are
  * called by one thread at a time for each slot. They must not call the library, nor block.
+ * A policy has at least enqueue and pick.
+ *
+ * A policy may hold tasks back: pick returns NULL, although there are entries in the queue. Then the
+ * slot asks again when something happens to it (a task becomes ready, an event, a deadline), and
+ * after a millisecond at the latest.
  */
 struct switchto_policy {
 	const char *name;
@@ -152,16 +161,25 @@ struct switchto_sched_options {
 	const struct switchto_policy *policy; /* NULL: &switchto_fifo */
 	size_t stack_size;		      /* of each task's thread; 0: pthread's default */
 	/*
-	 * Called once, with one line of text, when a task keeps its slot from other tasks for
-	 * more than a second without sleeping. A thread of the library calls it, and it must not
-	 * call the library. NULL: the text goes to stderr.
+	 * Only without slices: called once, with one line of text, when a task computes for more
+	 * than a second and keeps its slot from other tasks. A thread of the library calls it, and
+	 * it must not call the library. NULL: the text goes to stderr.
 	 */
 	void (*report)(const char *text);
-	unsigned int flags; /* of these: */
+	unsigned int flags; /* see below */
+	/*
+	 * How long a task may compute, in ns of CPU time, until it loses its slot to the other
+	 * tasks of the slot, if these have anything to do. It goes on beside them. 0: 10 ms;
+	 * SWITCHTO_NO_SLICE: it keeps its slot. Not exact: it may be some milliseconds more.
+	 */
+	int64_t slice;
 };
 
+enum { SWITCHTO_NO_SLICE = -1 }; /* slice */
+
 enum {
-	SWITCHTO_STEAL = 1,   /* a slot without a ready task runs a ready task of another slot */
+	SWITCHTO_STEAL = 1,   /* a slot without a ready task runs a task that is ready on another
+				 slot, and has been so for a while */
 	SWITCHTO_MEASURE = 2, /* for switchto_slot_stats() and switchto_task_stats(); reads the
 				 clock at every switch */
 };
@@ -180,8 +198,8 @@ enum {
  * all threads free.
  *
  * Return: 0, or -1 and errno: EINVAL, an option is not possible, or the policy can't be used with
- * SWITCHTO_STEAL (switchto_fair); ENOMEM; EMFILE, ENFILE, no descriptor left (three for each slot,
- * and one more); ENOSPC, no watch of epoll left; ENOTSUP, SWITCHTO_ENGINE names no engine; EPERM,
+ * SWITCHTO_STEAL (switchto_fair), or has no function enqueue or pick; ENOMEM; EMFILE, ENFILE, no
+ * descriptor left (three for each slot); ENOSPC, no watch of epoll left; ENOTSUP, SWITCHTO_ENGINE names no engine; EPERM,
  * ENOSYS, SWITCHTO_ENGINE is "io_uring", and a sysctl or a seccomp filter forbids io_uring, Linux
  * is older than 5.6, or the library was built without it; or an initialization error of the core
  * (switchto.h).
@@ -200,7 +218,7 @@ struct switchto_slot_stats {
 	uint64_t run_ns;  /* the time of all runs that have ended, with their blocking regions */
 	uint64_t idle_ns; /* the time without a ready task */
 	uint64_t steals;  /* how many of the runs were of stolen tasks */
-	uint64_t retakes; /* how often the slot was taken from a task that blocked */
+	uint64_t retakes; /* how often it was taken from a task that blocked, or computed for long */
 	/* How long tasks were ready before they ran: less than 1 us, 2 us, 4 us, ...; the rest. */
 	uint64_t ready[SWITCHTO_READY_BUCKETS];
 };
@@ -266,7 +284,8 @@ int switchto_sched_destroy(struct switchto_sched *sched);
  * @task_out:	where the handle goes; give it back with switchto_join() or switchto_detach().
  *		NULL: detached from the start
  *
- * The task becomes ready; it runs when the policy picks it. It uses the thread of a task
+ * The task becomes ready; it runs when the policy of its slot picks it. If the caller is a task, that
+ * is the caller's slot, unless another slot has fewer tasks by three or more. It uses the thread of a task
  * that has ended, or a new one. @fn must return: a task must not end its thread by
  * pthread_exit() or cancellation, nor leave @fn by an exception.
  *

@@ -241,6 +241,7 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 		unlock_all(cases, count);
 		if (fire)
 			switchto_waiter_fire(NULL, &fire->waiter);
+		spent_by(switchto_current);
 		return (int)done;
 	}
 	switchto_waiter_begin(&party.waiter);

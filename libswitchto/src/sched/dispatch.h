@@ -45,19 +45,16 @@ static ALWAYS_INLINE bool hand_over(struct thread *me, struct slot *slot, struct
 	return true;
 }
 
-/* As many tasks run in turn before somebody looks for events, when there are ready ones. */
-enum { PICKS = 128 };
-
 /* NULL: there are no tasks left. */
 static ALWAYS_INLINE struct switchto_task *next_task(struct slot *slot)
 {
-	const unsigned int picks = atomic_load_explicit(&slot->picks, memory_order_relaxed) - 1;
+	const int left = atomic_load_explicit(&slot->budget, memory_order_relaxed) - PICK_COSTS;
 	struct switchto_entry *entry;
 
-	if (unlikely(!picks) || unlikely(!slot->is_fifo) ||
+	if (unlikely(left < 0) || unlikely(!slot->is_fifo) ||
 	    unlikely(atomic_load_explicit(&slot->inbox, memory_order_relaxed)))
 		return switchto_slot_next(slot, false);
-	atomic_store_explicit(&slot->picks, picks, memory_order_relaxed);
+	atomic_store_explicit(&slot->budget, left, memory_order_relaxed);
 	entry = fifo_pick(slot->queue);
 	if (unlikely(!entry))
 		return switchto_slot_next(slot, true);

@@ -164,17 +164,23 @@ struct slot {
 	/* The policy's. */
 	void (*enqueue)(void *queue, struct switchto_entry *entry, enum switchto_reason why);
 	struct switchto_entry *(*pick)(void *queue);
-	bool over; /* its dispatcher found no tasks, and ended. With the scheduler's lock */
-	/* How many picks until it polls, and how often it did. The monitor looks whether they change. */
-	_Atomic unsigned int picks, polls;
+	atomic_bool over; /* its dispatcher found no tasks, and ended. Set with the scheduler's lock */
+	/* What is left until it looks at the clock, see spent(); and how often it has polled. */
+	_Atomic int budget;
+	_Atomic unsigned int polls;
+	int full;	       /* what the budget begins with */
+	unsigned int known_polls; /* when it last looked at the clock */
+	nsec_t checked, polled; /* when that was; when it polled at the latest */
 	atomic_bool long_regions; /* the last blocking region was one, see switchto_block_begin() */
 	struct timers timers;
 	int epoll, event;      /* what it polls, and the eventfd that wakes it */
 	struct io_uring *ring; /* NULL: the engine is epoll */
 	bool unsubmitted;      /* the kernel has not taken all that is in the ring */
 
-	/* Of the wrapper. */
-	atomic_uint ready; /* tasks in the queue */
+	atomic_uint tasks;     /* that have not ended, if there are several slots */
+	atomic_uint neighbour; /* the slot that the next spawn looks at */
+	atomic_uint ready;     /* tasks in the queue, unless is_fifo */
+	atomic_bool stealable; /* they wait for so long that others may take them */
 	struct slot_stats {
 		_Atomic uint64_t runs, run_ns, idle_ns, steals, retakes;
 		_Atomic uint64_t ready[SWITCHTO_READY_BUCKETS];
@@ -183,10 +189,18 @@ struct slot {
 	_Alignas(64) _Atomic(struct switchto_task *) inbox;
 	_Atomic uint32_t asleep;
 
-	/* The monitor's: the owner when it last looked; who has not given way, and since when. */
-	uint32_t seen, kept_by;
-	unsigned int kept_picks, kept_polls;
-	nsec_t kept_since;
+	/* The monitor's, see look_at(). */
+	struct seen {
+		uint32_t owner;
+		unsigned int polls;
+		unsigned int ready;
+		uint64_t runs;
+		nsec_t cpu;	/* the CPU time of the owner's thread */
+		nsec_t since;	/* when it was that: the thread stands still since then */
+		nsec_t began;	/* its CPU time when it was first seen to have the slot */
+		nsec_t at;	/* when the monitor looked at ready and runs */
+		bool reported;
+	} seen;
 };
 
 enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_ENDS };
@@ -204,7 +218,7 @@ struct switchto_sched {
 	atomic_uint visitors;	  /* threads that are in a call and hold no task */
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
 	pthread_t monitor_thread;
-	int reserve;		  /* the monitor's descriptor, or -1 */
+	nsec_t slice;		  /* NEVER: tasks have no slices */
 	_Atomic uint32_t at_work; /* slots whose dispatcher has not found that it is over */
 	_Atomic(struct mark *) marks[LEAVES]; /* of descriptors */
 
@@ -360,15 +374,62 @@ int switchto_slot_wait_for(struct thread *me, _Atomic uintptr_t *mark,
 /* @me has no slot: waits until it is given one. False if it is to end. */
 bool switchto_slot_await(struct thread *me);
 
+/*
+ * The budget. A task that never waits, because what it asks for is always there, would keep the
+ * slot's timers and descriptors waiting. So picks and calls that do not wait take from a budget.
+ * When nothing is left of it, the slot looks at the clock. If it has not polled for LOOK, it polls,
+ * and a call gives way. The next budget is what lasts for a quarter of LOOK.
+ *
+ * The monitor takes all of the budget (FORCED) of a slot that it has not seen to poll.
+ */
+enum { LOOK = 500000, BUDGET = 256, PICK_COSTS = 8, CALL_COSTS = 2, FORCED = -0x1000000 };
+
+/* The budget has run out, in a call of @me. Outside. */
+void switchto_slot_give_way(struct thread *me);
+
+/*
+ * At the end of a call of @me, a task, which has not waited: more of the budget for more bytes. May
+ * give way. Returns @result.
+ */
+static ALWAYS_INLINE long spent(struct thread *me, long result)
+{
+	_Atomic int *budget = &me->slot->budget;
+	const int left = atomic_load_explicit(budget, memory_order_relaxed) - CALL_COSTS -
+			 (int)(result >> 12);
+
+	/* Another thread may do so as well, if @me has lost the slot: no harm. */
+	atomic_store_explicit(budget, left, memory_order_relaxed);
+	if (unlikely(left < 0))
+		switchto_slot_give_way(me);
+	return result;
+}
+
+/* The same of a call that other threads make, too. */
+static inline void spent_by(struct thread *me)
+{
+	if (me && me->task)
+		spent(me, 0);
+}
+
+/* Inside, or by a visitor. */
+static inline void change_ready(struct slot *slot, int n)
+{
+	const unsigned int ready = atomic_load_explicit(&slot->ready, memory_order_relaxed);
+
+	atomic_store_explicit(&slot->ready, ready + (unsigned int)n, memory_order_relaxed);
+}
+
 /* @task, which has no deadline, into the queue of @slot, inside of it. */
 static inline void enqueue_task(struct slot *slot, struct switchto_task *task,
 				enum switchto_reason why)
 {
 	probe2(ready, task, why);
-	if (likely(slot->is_fifo))
+	if (likely(slot->is_fifo)) {
 		fifo_enqueue(slot->queue, &task->entry, why);
-	else
+	} else {
 		slot->enqueue(slot->queue, &task->entry, why);
+		change_ready(slot, 1);
+	}
 }
 
 /* The same of one that has been claimed, and may have a deadline. */
@@ -527,8 +588,8 @@ extern const struct switchto_policy switchto_wrapper;
 void switchto_wrapper_begin(struct slot *slot);
 /* Is there a task for @slot in another slot? */
 bool switchto_can_steal(struct slot *slot);
-/* There is one that a sleeping slot could steal. */
-void switchto_wake_a_thief(struct switchto_sched *sched);
+/* The monitor has seen that tasks of @slot wait for long, or that they do not. */
+void switchto_offer(struct slot *slot, bool stealable);
 
 /* --- the monitor: monitor.c --- */
 

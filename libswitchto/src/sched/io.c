@@ -162,7 +162,7 @@ static inline bool is_done(_Atomic uintptr_t *mark, uintptr_t *before, long resu
 				long result = call;                                              \
                                                                                                  \
 				if (likely(is_done(&mark->direction, &before, result, emptied))) \
-					return with_errno(result);                               \
+					return with_errno(spent(me, result));                    \
 			} else if (next == BLOCK) {                                              \
 				return on_file;                                                  \
 			} else if (next == FAIL) {                                               \
@@ -191,9 +191,11 @@ enum { AT_ONCE = MSG_DONTWAIT | MSG_ERRQUEUE | MSG_OOB };
 static __attribute__((noinline)) ssize_t once(long number, int fd, const void *address, long third,
 					      int fourth)
 {
-	if (!current_task())
+	struct thread *me = current_task();
+
+	if (!me)
 		return -1;
-	return with_errno(call6(number, fd, (long)address, third, fourth, 0, 0));
+	return with_errno(spent(me, call6(number, fd, (long)address, third, fourth, 0, 0)));
 }
 
 static __attribute__((noinline)) ssize_t recv_specially(int fd, void *buffer, size_t size,
@@ -228,9 +230,9 @@ ssize_t switchto_send(int fd, const void *buffer, size_t size, int flags,
 		long result = CALL(sendto, fd, buffer, size, flags | MSG_DONTWAIT, NULL, 0);
 
 		if (likely(result >= 0))
-			return result;
+			return spent(switchto_current, result);
 		if ((result != -EAGAIN && result != -EINTR) || flags & MSG_DONTWAIT)
-			return fail((int)-result);
+			return fail((int)-spent(switchto_current, result));
 	}
 	return send_later(fd, buffer, size, flags, deadline);
 }
@@ -298,9 +300,9 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 		long result = CALL(sendmmsg, fd, messages, count, flags | MSG_DONTWAIT);
 
 		if (likely(result >= 0))
-			return (int)result;
+			return (int)spent(switchto_current, result);
 		if ((result != -EAGAIN && result != -EINTR) || flags & MSG_DONTWAIT)
-			return fail((int)-result);
+			return fail((int)-spent(switchto_current, result));
 	}
 	return send_many_later(fd, messages, count, flags, deadline);
 }
@@ -368,7 +370,7 @@ int switchto_poll(int fd, short events, const struct timespec *deadline)
 		int found = poll_now(fd, events);
 
 		if (found)
-			return found;
+			return found > 0 ? (int)spent(me, found) : -1;
 		if (before == UNKNOWN)
 			return fail(EBADF);
 		if (wait_after(me, direction, before, deadline))
@@ -430,7 +432,9 @@ ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, 
 		else
 			result = splice(from, from_offset, to, to_offset, size,
 					flags | SPLICE_F_NONBLOCK);
-		if (result >= 0 || (errno != EAGAIN && errno != EINTR))
+		if (result >= 0)
+			return spent(me, result);
+		if (errno != EAGAIN && errno != EINTR)
 			return result;
 		if (wait_for_end(me, from, source, in, false, deadline) ||
 		    wait_for_end(me, to, target, out, true, deadline))

@@ -5,23 +5,26 @@
  * enters the scheduler.
  *
  * A task in a blocking region loses its slot when the monitor has seen it there twice; or it gives
- * the slot up at once, if the slot's last region was a long one. Another task loses it if the monitor
- * has seen it twice without a switch in between, and its thread sleeps.
- * One that computes keeps its slot. If it does so for long, and there are others, that is reported.
+ * the slot up at once, if the slot's last region was a long one.
+ *
+ * Another task loses it if the CPU-time clock of its thread stands still from one look to the next:
+ * the thread sleeps, or has no CPU. And it loses it when it has computed for a slice, by the same
+ * clock, if there is anything to do for others. Without slices, that is reported.
+ *
+ * A process that is stopped, or a machine that is starved, wakes the monitor late as well. So the
+ * later the monitor is, the longer a clock has to stand still.
  */
 #define _GNU_SOURCE
 #include "internal.h"
 
-#include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #define USEC 1000LL
 
-/* For so long a task may compute without giving way. */
+/* For so long a task may compute without giving way, if it has no slice. */
 #define LONG NSEC_PER_SEC
 
 /*
@@ -44,56 +47,41 @@ enum { ALERT = 50 * USEC, ALERT_LOOKS = 64, TAKEN = 0 };
 enum { PATIENCE = 125 };
 
 /*
- * S and D of proc(5): its thread sleeps. If the program has no descriptor left, the monitor takes the
- * one that it keeps: tasks that wait for the one that blocks may be what holds the others.
+ * A clock has to stand still for LATE_TIMES as long as the monitor was late lately, if that was more
+ * than ON_TIME, but not longer than STANDS_STILL. STOPPED: all that it saw is too old.
  */
-static bool sleeps(struct switchto_sched *sched, pid_t tid)
-{
-	char path[64], text[512], *state;
-	ssize_t length;
-	int fd;
+enum { ON_TIME = 200 * USEC, LATE_TIMES = 4, STANDS_STILL = 50000 * USEC, STOPPED = 100000 * USEC };
 
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd == -1 && sched->reserve != -1) {
-		close(sched->reserve);
-		sched->reserve = -1;
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-	}
-	if (fd == -1)
-		return false;
-	length = read(fd, text, sizeof(text) - 1);
-	if (sched->reserve == -1)
-		sched->reserve = fd;
-	else
-		close(fd);
-	if (length <= 0)
-		return false;
-	text[length] = '\0';
-	state = strrchr(text, ')');
-	return state && (state[2] == 'S' || state[2] == 'D');
+/* Tasks that wait for longer than this, other slots may steal. */
+enum { WAITS_LONG = 50 * USEC };
+
+struct pace {
+	bool spare;	    /* a CPU for the monitor */
+	bool second;	    /* the next look is */
+	unsigned int idle;  /* looks without a task */
+	unsigned int alert; /* looks that come soon */
+	nsec_t busy;	    /* the pause while tasks run */
+	nsec_t late;	    /* how late it was lately */
+};
+
+/* The CPU time of thread @tid, or -1. */
+static nsec_t cpu_time(pid_t tid)
+{
+	/* As the kernel numbers these clocks, and pthread_getcpuclockid(). */
+	const clockid_t clock = (clockid_t)(~(unsigned int)tid << 3 | 6);
+	struct timespec time;
+
+	if (clock_gettime(clock, &time))
+		return -1;
+	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
 }
 
-/* @owner of @slot computes, and did when the monitor last looked. */
-static void watch_owner(struct slot *slot, uint32_t owner)
+static void report(struct slot *slot)
 {
-	const unsigned int picks = atomic_load_explicit(&slot->picks, memory_order_relaxed);
-	const unsigned int polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
 	struct switchto_sched *sched = slot->sched;
-	const nsec_t now = switchto_now();
 	char text[128];
 
-	/* One that gives way, but finds nobody to run, changes these numbers. */
-	if (slot->kept_by != owner || slot->kept_picks != picks || slot->kept_polls != polls) {
-		slot->kept_by = owner;
-		slot->kept_picks = picks;
-		slot->kept_polls = polls;
-		slot->kept_since = now;
-	}
-	if (now - slot->kept_since < LONG ||
-	    atomic_load_explicit(&sched->tasks, memory_order_relaxed) < 2)
-		return;
-	slot->kept_since = NEVER; /* once */
+	slot->seen.reported = true;
 	snprintf(text, sizeof(text),
 		 "libswitchto-sched: the task of thread %d keeps slot %td for more than a second",
 		 atomic_load_explicit(&slot->tid, memory_order_relaxed), slot - sched->slot);
@@ -116,24 +104,122 @@ static bool take(struct slot *slot, uint32_t owner)
 	return true;
 }
 
-/* When to look at @slot again. TAKEN: it has been taken from a task. */
-static nsec_t look_at(struct slot *slot, nsec_t busy)
+/* Has @slot something to do but for the task that has it? The monitor visits it. */
+static bool has_work(struct slot *slot)
 {
-	uint32_t owner = atomic_load(&slot->owner);
-	uint32_t state = owner & (OWNER_STATES - 1);
-	uint32_t before = slot->seen;
+	const struct fifo *fifo = slot->queue;
 
-	slot->seen = owner;
-	if (state == INSIDE || state == VISITED)
-		return atomic_load_explicit(&slot->asleep, memory_order_relaxed) ? IDLE : busy;
-	if (owner != before)
-		return state == BLOCKING ? SOON : ALERT;
-	if (state == USER &&
-	    !sleeps(slot->sched, atomic_load_explicit(&slot->tid, memory_order_relaxed))) {
-		watch_owner(slot, owner);
-		return busy;
+	if (atomic_load(&slot->inbox) || timer_next(&slot->timers) <= switchto_now())
+		return true;
+	return slot->is_fifo ? fifo->woken || fifo->list.first :
+			       atomic_load_explicit(&slot->ready, memory_order_relaxed);
+}
+
+/* take(), if there is anything to do. @owner: USER. */
+static bool take_to_work(struct slot *slot, uint32_t owner)
+{
+	const uint32_t visited = owner - USER + VISITED;
+	struct pollfd events = { .fd = slot->epoll, .events = POLLIN };
+	bool work;
+
+	if (atomic_load_explicit(&slot->sched->tasks, memory_order_relaxed) < 2)
+		return false;
+	work = poll(&events, 1, 0) > 0;
+	if (!atomic_compare_exchange_strong(&slot->owner, &(uint32_t){ owner }, visited))
+		return false;
+	window();
+	work = work || has_work(slot);
+	atomic_store(&slot->owner, owner);
+	return work && take(slot, owner);
+}
+
+/*
+ * @slot has the owner that it had at the last look, a task that is outside. How long until the next
+ * look.
+ */
+static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const struct pace *pace)
+{
+	const nsec_t cpu = cpu_time(atomic_load_explicit(&slot->tid, memory_order_relaxed));
+	const nsec_t patience = pace->late > ON_TIME ? LATE_TIMES * pace->late : 0;
+	const nsec_t slice = slot->sched->slice;
+	struct seen *seen = &slot->seen;
+	nsec_t left;
+
+	if (cpu == seen->cpu) {
+		/* A task that is alone has nothing to lose. */
+		if (cpu < 0 || atomic_load_explicit(&slot->sched->tasks, memory_order_relaxed) < 2)
+			return pace->busy;
+		if (now - seen->since < patience)
+			return pace->busy;
+		return take(slot, owner) ? TAKEN : pace->busy;
 	}
-	return take(slot, owner) && state == USER ? TAKEN : busy;
+	seen->cpu = cpu;
+	seen->since = now;
+	if (slice == NEVER) {
+		if (cpu - seen->began >= LONG && !seen->reported &&
+		    atomic_load_explicit(&slot->sched->tasks, memory_order_relaxed) >= 2)
+			report(slot);
+		return pace->busy;
+	}
+	/* It may have begun up to a pause before it was seen. */
+	left = slice - pace->busy / 2 - (cpu - seen->began);
+	if (left > 0)
+		return left < ALERT ? ALERT : left < pace->busy ? left : pace->busy;
+	take_to_work(slot, owner);
+	return pace->busy;
+}
+
+/* Do tasks of @slot wait for long? As many as leave in a time, for so long each one waits. */
+static void offer(struct slot *slot, nsec_t now)
+{
+	const unsigned int ready = atomic_load_explicit(&slot->ready, memory_order_relaxed);
+	const uint64_t runs = atomic_load_explicit(&slot->stats.runs, memory_order_relaxed);
+	struct seen *seen = &slot->seen;
+	const nsec_t passed = now - seen->at;
+
+	if (passed < WAITS_LONG)
+		return;
+	switchto_offer(slot, ready && seen->ready &&
+				     passed * ready / (nsec_t)(runs - seen->runs + 1) >= WAITS_LONG);
+	seen->ready = ready;
+	seen->runs = runs;
+	seen->at = now;
+}
+
+/* When to look at @slot again. TAKEN: it has been taken from a task that did not compute. */
+static nsec_t look_at(struct slot *slot, nsec_t now, const struct pace *pace)
+{
+	const unsigned int polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
+	const bool asleep = atomic_load_explicit(&slot->asleep, memory_order_relaxed);
+	const uint32_t owner = atomic_load(&slot->owner);
+	const uint32_t state = owner & (OWNER_STATES - 1);
+	struct seen *seen = &slot->seen;
+	const bool same = owner == seen->owner, polled = polls != seen->polls;
+
+	seen->owner = owner;
+	seen->polls = polls;
+	if (slot->sched->flags & SWITCHTO_STEAL)
+		offer(slot, now);
+	/* The owner may store its own number over this. Then it is for the next look. */
+	if (!polled && !asleep && state != BLOCKING)
+		atomic_store_explicit(&slot->budget, FORCED, memory_order_relaxed);
+	if (state == INSIDE || state == VISITED)
+		return asleep ? IDLE : pace->busy;
+	if (state == BLOCKING) {
+		if (!same)
+			return SOON;
+		take(slot, owner);
+		return pace->busy;
+	}
+	/* One that gives way, but finds nobody to run, has polled. */
+	if (!same || polled) {
+		seen->cpu = cpu_time(atomic_load_explicit(&slot->tid, memory_order_relaxed));
+		seen->began = seen->cpu;
+		seen->since = now;
+		seen->reported = false;
+		return same ? pace->busy : ALERT;
+	}
+	return watch_owner(slot, owner, now, pace);
 }
 
 static bool has_region(struct switchto_sched *sched)
@@ -144,23 +230,16 @@ static bool has_region(struct switchto_sched *sched)
 	return false;
 }
 
-struct pace {
-	bool spare;	    /* a CPU for the monitor */
-	bool second;	    /* the next look is */
-	unsigned int idle;  /* looks without a task */
-	unsigned int alert; /* looks that come soon */
-};
-
 /* Looks at all slots. How long until the next time. */
 static nsec_t look_around(struct switchto_sched *sched, struct pace *pace)
 {
-	const nsec_t busy = pace->spare ? BUSY : BUSY_NO_SPARE_CPU;
+	const nsec_t now = switchto_now();
 	nsec_t pause = IDLE;
 
 	if (pace->alert)
 		pace->alert--;
 	for (unsigned int i = 0; i < sched->slots; i++) {
-		nsec_t next = look_at(&sched->slot[i], busy);
+		nsec_t next = look_at(&sched->slot[i], now, pace);
 
 		if (next == TAKEN)
 			pace->alert = ALERT_LOOKS;
@@ -172,8 +251,21 @@ static nsec_t look_around(struct switchto_sched *sched, struct pace *pace)
 	if (pace->alert)
 		return pause < ALERT ? pause : ALERT;
 	if (pause == ALERT && !pace->second)
-		return busy;
-	return pace->idle && pace->idle < PATIENCE && pace->spare ? busy : pause;
+		return pace->busy;
+	return pace->idle && pace->idle < PATIENCE && pace->spare ? pace->busy : pause;
+}
+
+/* It was to look at @when. */
+static void count_lateness(struct switchto_sched *sched, struct pace *pace, nsec_t when)
+{
+	const nsec_t late = switchto_now() - when;
+
+	pace->late -= pace->late / 16;
+	if (late > pace->late)
+		pace->late = late < STANDS_STILL / LATE_TIMES ? late : STANDS_STILL / LATE_TIMES;
+	if (late >= STOPPED)
+		for (unsigned int i = 0; i < sched->slots; i++)
+			sched->slot[i].seen = (struct seen){ 0 };
 }
 
 static void *monitor(void *arg)
@@ -181,11 +273,15 @@ static void *monitor(void *arg)
 	struct switchto_sched *sched = arg;
 	struct pace pace = { .spare = switchto_cpus() > sched->slots };
 
+	pace.busy = pace.spare ? BUSY : BUSY_NO_SPARE_CPU;
+	if (pace.busy > sched->slice)
+		pace.busy = sched->slice > ALERT ? sched->slice : ALERT;
 	/* The default would make 20 us 70. */
 	prctl(PR_SET_TIMERSLACK, 1);
 	for (;;) {
 		nsec_t pause = look_around(sched, &pace);
 		uint32_t word;
+		nsec_t when;
 
 		/*
 		 * A region that begins now ends a long sleep, see switchto_block_begin(). One that has
@@ -201,7 +297,9 @@ static void *monitor(void *arg)
 		word = atomic_load(&sched->monitor);
 		if (word == MONITOR_ENDS)
 			return NULL;
-		switchto_futex_wait(&sched->monitor, word, switchto_now() + pause);
+		when = switchto_now() + pause;
+		if (switchto_futex_wait(&sched->monitor, word, when) == ETIMEDOUT)
+			count_lateness(sched, &pace, when);
 		atomic_compare_exchange_strong(&sched->monitor, &(uint32_t){ MONITOR_SLEEPS },
 					       MONITOR_RUNS);
 	}
@@ -284,5 +382,6 @@ int switchto_block_end(void)
 	me->gave_up = 0;
 	me->in_region = false;
 	probe(block_end);
+	spent(me, 0);
 	return 0;
 }

@@ -24,6 +24,9 @@ enum { RETRY = 1000000 };
 /* When to look again at a slot that has tasks, but is busy with them. */
 enum { STEAL_AGAIN = 50000 };
 
+/* When to ask a policy again that holds tasks back. */
+enum { PICK_AGAIN = 1000000 };
+
 int switchto_poll_begin(struct slot *slot)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
@@ -111,6 +114,12 @@ static ALWAYS_INLINE nsec_t begin_sleep(struct slot *slot, nsec_t timeout, bool 
 	return timeout;
 }
 
+/* The policy has tasks, and gave none. */
+static inline bool holds_back(struct slot *slot)
+{
+	return atomic_load_explicit(&slot->ready, memory_order_relaxed) != 0;
+}
+
 /* The tasks whose descriptors have these events are ready. */
 static ALWAYS_INLINE void take_events(struct slot *slot, const struct epoll_event *events, long n)
 {
@@ -157,6 +166,8 @@ static __attribute__((noinline)) void poll_until(struct slot *slot, nsec_t deadl
 		else if (timeout > RETRY)
 			timeout = RETRY;
 	}
+	if (unlikely(holds_back(slot)) && timeout > PICK_AGAIN)
+		timeout = PICK_AGAIN;
 	if (timeout) {
 		timeout = begin_sleep(slot, timeout, steals);
 		window();
@@ -177,7 +188,7 @@ static ALWAYS_INLINE void poll_events(struct slot *slot)
 	nsec_t timeout;
 
 	if (unlikely(slot->timers.count) || unlikely(slot->unsubmitted) ||
-	    unlikely(slot->sched->flags & SWITCHTO_STEAL)) {
+	    unlikely(holds_back(slot)) || unlikely(slot->sched->flags & SWITCHTO_STEAL)) {
 		poll_until(slot, timer_next(&slot->timers));
 		return;
 	}
@@ -189,16 +200,23 @@ static ALWAYS_INLINE void poll_events(struct slot *slot)
 /* After the inbox. */
 static ALWAYS_INLINE struct switchto_entry *pick(struct slot *slot)
 {
+	struct switchto_entry *entry;
+
 	if (unlikely(atomic_load_explicit(&slot->inbox, memory_order_relaxed)))
 		switchto_slot_empty_inbox(slot);
-	return likely(slot->is_fifo) ? fifo_pick(slot->queue) : slot->pick(slot->queue);
+	if (likely(slot->is_fifo))
+		return fifo_pick(slot->queue);
+	entry = slot->pick(slot->queue);
+	if (entry)
+		change_ready(slot, -1);
+	return entry;
 }
 
 static ALWAYS_INLINE void count_poll(struct slot *slot)
 {
 	const unsigned int polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
 
-	atomic_store_explicit(&slot->picks, PICKS, memory_order_relaxed);
+	atomic_store_explicit(&slot->budget, slot->full, memory_order_relaxed);
 	atomic_store_explicit(&slot->polls, polls + 1, memory_order_relaxed);
 }
 
@@ -215,19 +233,75 @@ static __attribute__((noinline)) struct switchto_entry *poll_again(struct slot *
 	return entry;
 }
 
-/* Of a slot that is no FIFO, or has something in its inbox, or is to look for events. */
+/* What lasts for a quarter of LOOK, if @full lasted for @passed. */
+static int next_budget(int full, nsec_t passed)
+{
+	const nsec_t next = full * (nsec_t)(LOOK / 4) / (passed > 0 ? passed : 1);
+
+	return next < 1 ? 1 : next > BUDGET ? BUDGET : (int)next;
+}
+
+/* The budget of @slot has run out, and is full again. Is it time to poll? Inside. */
+static bool is_due(struct slot *slot)
+{
+	const int left = atomic_load_explicit(&slot->budget, memory_order_relaxed);
+	const unsigned int polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
+	const nsec_t now = switchto_now();
+	bool due = false;
+
+	if (left <= FORCED / 2) {
+		slot->full = 1;
+		due = true;
+	} else if (slot->known_polls != polls) {
+		/* It has polled since it last looked at the clock, and may have slept. */
+		slot->full = slot->full < BUDGET / 2 ? 2 * slot->full : BUDGET;
+		slot->polled = now;
+	} else {
+		slot->full = next_budget(slot->full, now - slot->checked);
+		due = now - slot->polled >= LOOK;
+	}
+	slot->known_polls = polls;
+	slot->checked = now;
+	atomic_store_explicit(&slot->budget, slot->full, memory_order_relaxed);
+	return due;
+}
+
+/* Looks for events, with tasks that are ready. Inside. */
+static void look(struct slot *slot)
+{
+	count_poll(slot);
+	poll_until(slot, 0);
+	slot->known_polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
+	slot->polled = slot->checked;
+}
+
+/* Of a slot that is no FIFO, or has something in its inbox, or has no budget left. */
 static __attribute__((noinline)) struct switchto_entry *pick_next(struct slot *slot)
 {
-	unsigned int picks = atomic_load_explicit(&slot->picks, memory_order_relaxed) - 1;
-	struct switchto_entry *entry = pick(slot);
+	const int left = atomic_load_explicit(&slot->budget, memory_order_relaxed) - PICK_COSTS;
 
-	if (unlikely(!picks)) {
-		picks = PICKS;
-		if (entry)
-			poll_until(slot, 0);
+	atomic_store_explicit(&slot->budget, left, memory_order_relaxed);
+	if (unlikely(left < 0) && is_due(slot))
+		look(slot);
+	return pick(slot);
+}
+
+__attribute__((noinline)) void switchto_slot_give_way(struct thread *me)
+{
+	struct slot *slot;
+
+	if (!enter_task(me)) {
+		/* In a blocking region. */
+		atomic_store_explicit(&me->slot->budget, BUDGET, memory_order_relaxed);
+		return;
 	}
-	atomic_store_explicit(&slot->picks, picks, memory_order_relaxed);
-	return entry;
+	slot = me->slot;
+	if (atomic_load_explicit(&slot->budget, memory_order_relaxed) < 0 && is_due(slot)) {
+		look(slot);
+		enqueue_task(slot, me->task, SWITCHTO_YIELDED);
+		dispatch_task(me);
+	}
+	leave(me);
 }
 
 /* Here, to have the wait for events in line. */

@@ -168,6 +168,7 @@ int switchto_await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct
 	if (error)
 		give_up(me, &operation);
 	me->task->bound = false;
+	spent(me, operation.result);
 	if (flags)
 		*flags = operation.flags;
 	if (operation.result >= 0)

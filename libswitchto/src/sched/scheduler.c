@@ -6,7 +6,9 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
+
+/* The default. */
+enum { SLICE = 10000000 };
 
 unsigned int switchto_cpus(void)
 {
@@ -28,8 +30,6 @@ static void free_sched(struct switchto_sched *sched)
 	for (unsigned int i = 0; i < LEAVES; i++)
 		free(atomic_load(&sched->marks[i]));
 	pthread_mutex_destroy(&sched->lock);
-	if (sched->reserve != -1)
-		close(sched->reserve);
 	free(sched);
 }
 
@@ -94,6 +94,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 		chosen.policy = &switchto_fifo;
 	if (chosen.slots > 1024 ||
 	    chosen.flags & ~(unsigned int)(SWITCHTO_STEAL | SWITCHTO_MEASURE) ||
+	    !chosen.policy->enqueue || !chosen.policy->pick ||
 	    (chosen.flags & SWITCHTO_STEAL && !chosen.policy->steal))
 		return fail(EINVAL);
 	pthread_once(&once, watch_forks);
@@ -108,12 +109,10 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	sched->flags = chosen.flags;
 	sched->report = chosen.report;
 	sched->stack_size = chosen.stack_size;
+	sched->slice = chosen.slice < 0 ? NEVER : chosen.slice ? chosen.slice : SLICE;
 	place = secure_getenv("SWITCHTO_PLACE");
 	sched->together = !place || strcmp(place, "free") != 0;
 	pthread_mutex_init(&sched->lock, NULL);
-	sched->reserve = eventfd(0, EFD_CLOEXEC);
-	if (sched->reserve == -1)
-		error = errno;
 	while (!error && sched->slots < chosen.slots) {
 		struct slot *slot = &sched->slot[sched->slots++];
 

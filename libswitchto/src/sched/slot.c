@@ -29,8 +29,6 @@ static void inbox_push(struct slot *slot, struct switchto_task *task, enum switc
 	while (!atomic_compare_exchange_weak(&slot->inbox, &first, task));
 	window();
 	switchto_slot_wake(slot);
-	if (unlikely(slot->sched->flags & SWITCHTO_STEAL))
-		switchto_wake_a_thief(slot->sched);
 }
 
 void switchto_slot_wake(struct slot *slot)
@@ -212,7 +210,8 @@ int switchto_slot_begin(struct slot *slot, struct switchto_sched *sched)
 	slot->queue = calloc(1, sched->policy->queue_size +
 					(sched->wrapped ? sched->wrapped->queue_size : 0));
 	slot->epoll = slot->event = -1;
-	atomic_init(&slot->picks, PICKS);
+	atomic_init(&slot->budget, BUDGET);
+	slot->full = BUDGET;
 	if (!slot->queue)
 		return ENOMEM;
 	if (sched->wrapped)

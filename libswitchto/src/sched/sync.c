@@ -354,6 +354,7 @@ int switchto_sem_wait(struct switchto_sem *sem, const struct timespec *deadline)
 	if (sem->count) {
 		sem->count--;
 		switchto_mutex_unlock(&sem->queue.lock);
+		spent_by(switchto_current);
 		return 0;
 	}
 	error = wait_in(&sem->queue, until, NULL);

@@ -11,6 +11,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* See slot_near(). */
+enum { CROWD = 3 };
+
 /* --- futexes of threads that are no tasks --- */
 
 int switchto_futex_wait(_Atomic uint32_t *word, uint32_t value, nsec_t deadline)
@@ -100,6 +103,7 @@ int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels)
 	if (atomic_load(&waiter->fired))
 		error = 0;
 	leave(me);
+	spent(me, 0);
 	return error;
 }
 
@@ -195,6 +199,8 @@ static void end_task(struct thread *me)
 	if (me->sched->policy->end)
 		me->sched->policy->end(me->slot->queue, &task->entry);
 	atomic_store(&task->state, FINISHED);
+	if (me->sched->slots > 1)
+		atomic_fetch_sub_explicit(&task->slot->tasks, 1, memory_order_relaxed);
 	window();
 	/* Whoever comes second, this or the call that gives the handle back, frees the task. */
 	joiner = atomic_exchange(&task->joiner, ENDED);
@@ -349,6 +355,24 @@ bool switchto_slot_is_over(struct slot *slot)
 	return over;
 }
 
+/*
+ * For a task that one of @slot spawns: this slot, which is the fastest; but another one if that has
+ * fewer tasks by CROWD. Each time one of the others is looked at.
+ */
+static struct slot *slot_near(struct switchto_sched *sched, struct slot *slot)
+{
+	const unsigned int i = atomic_load_explicit(&slot->neighbour, memory_order_relaxed);
+	struct slot *other = &sched->slot[i % sched->slots];
+
+	atomic_store_explicit(&slot->neighbour, i + 1, memory_order_relaxed);
+	if (atomic_load_explicit(&slot->tasks, memory_order_relaxed) >=
+		    atomic_load_explicit(&other->tasks, memory_order_relaxed) + CROWD &&
+	    !atomic_load(&other->over))
+		slot = other;
+	atomic_fetch_add_explicit(&slot->tasks, 1, memory_order_relaxed);
+	return slot;
+}
+
 /* The slot of a new task, which counts from now on. */
 static struct slot *slot_for(struct switchto_sched *sched)
 {
@@ -357,13 +381,14 @@ static struct slot *slot_for(struct switchto_sched *sched)
 
 	if (me && me->sched == sched) {
 		atomic_fetch_add(&sched->tasks, 1);
-		return me->slot;
+		return likely(sched->slots == 1) ? me->slot : slot_near(sched, me->slot);
 	}
 	/* Slots may be ending just now. One that is not over stays, once the task counts. */
 	pthread_mutex_lock(&sched->lock);
 	for (unsigned int i = 0; i < sched->slots && (!slot || slot->over); i++)
 		slot = &sched->slot[sched->next_slot++ % sched->slots];
 	atomic_fetch_add(&sched->tasks, 1);
+	atomic_fetch_add_explicit(&slot->tasks, 1, memory_order_relaxed);
 	pthread_mutex_unlock(&sched->lock);
 	return slot;
 }
@@ -479,6 +504,7 @@ static int pause_task(uint32_t how, nsec_t deadline)
 		error = task_cancelled(me) ? ECANCELED : task_sleep(me, deadline, how);
 	} while (!error && how == WAITING);
 	leave(me);
+	spent(me, 0);
 	return error ? fail(error) : 0;
 }
 
@@ -497,6 +523,7 @@ int switchto_park(const struct timespec *deadline)
 	task = me->task;
 	if (unlikely(task_prepare(task, PARKED))) {
 		leave(me);
+		spent(me, 0);
 		return 0;
 	}
 	if (unlikely(task_cancelled(me))) {

@@ -3,8 +3,8 @@
  * A policy around the policy of the program. It measures, and steals tasks of other slots. A
  * scheduler without these options does not have it, and pays nothing for them.
  *
- * A slot without a ready task takes one out of another slot's queue. Only a slot whose task
- * computes is visited: its owner word goes from USER to VISITED and back, and meanwhile the owner
+ * A slot without a ready task takes one out of another slot's queue, if the monitor has seen that
+ * tasks wait there. Only a slot whose task computes is visited: its owner word goes from USER to VISITED and back, and meanwhile the owner
  * waits if it wants to enter the scheduler.
  */
 #define _GNU_SOURCE
@@ -26,13 +26,6 @@ static void add(_Atomic uint64_t *count, uint64_t n)
 			      memory_order_relaxed);
 }
 
-static void change_ready(struct slot *slot, int n)
-{
-	/* Paired with the store of asleep in begin_sleep(): one sees the other's. */
-	atomic_store(&slot->ready,
-		     atomic_load_explicit(&slot->ready, memory_order_relaxed) + (unsigned int)n);
-}
-
 /* --- measures --- */
 
 static void count_ready(struct slot *slot, struct switchto_task *task, nsec_t now)
@@ -45,7 +38,6 @@ static void count_ready(struct slot *slot, struct switchto_task *task, nsec_t no
 	add(&slot->stats.ready[bucket], 1);
 	add(&task->stats.ready_ns, waited);
 	add(&task->stats.runs, 1);
-	add(&slot->stats.runs, 1);
 }
 
 /* Who ran until now, or that nobody did. */
@@ -89,18 +81,23 @@ static void measure_pick(struct wrapper *wrapper, struct switchto_entry *entry)
 
 /* --- steals --- */
 
-static bool has_ready(struct slot *slot)
+/*
+ * Only what the monitor has seen to wait for long: a task that runs next on its own slot is faster
+ * there, and a visit costs both slots time.
+ */
+static bool can_steal_from(struct slot *victim)
 {
-	return atomic_load(&slot->ready) || atomic_load(&slot->inbox);
+	return atomic_load(&victim->stealable) &&
+	       atomic_load_explicit(&victim->ready, memory_order_relaxed);
 }
 
-/* Also of a slot that is busy with them just now. */
+/* Also from a slot that is in the scheduler just now. */
 bool switchto_can_steal(struct slot *slot)
 {
 	struct switchto_sched *sched = slot->sched;
 
 	for (unsigned int i = 0; i < sched->slots; i++)
-		if (&sched->slot[i] != slot && has_ready(&sched->slot[i]))
+		if (&sched->slot[i] != slot && can_steal_from(&sched->slot[i]))
 			return true;
 	return false;
 }
@@ -126,7 +123,11 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 	}
 	if (task) {
 		change_ready(victim, -1);
+		/* As if it had been in the thief's queue. */
+		change_ready(thief, 1);
 		task->slot = thief;
+		atomic_fetch_sub_explicit(&victim->tasks, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&thief->tasks, 1, memory_order_relaxed);
 	}
 	window();
 	atomic_store_explicit(&victim->owner, epoch + USER, memory_order_release);
@@ -141,7 +142,7 @@ static struct switchto_entry *steal(struct slot *thief)
 	for (unsigned int i = 1; !entry && i < sched->slots; i++) {
 		struct slot *victim = &sched->slot[(thief - sched->slot + i) % sched->slots];
 
-		if (has_ready(victim))
+		if (can_steal_from(victim))
 			entry = steal_from(victim, thief);
 	}
 	if (entry)
@@ -149,20 +150,17 @@ static struct switchto_entry *steal(struct slot *thief)
 	return entry;
 }
 
-void switchto_wake_a_thief(struct switchto_sched *sched)
+void switchto_offer(struct slot *slot, bool stealable)
 {
-	for (unsigned int i = 0; i < sched->slots; i++)
+	struct switchto_sched *sched = slot->sched;
+
+	/* Paired with the store of asleep in begin_sleep(): one sees the other's. */
+	atomic_store(&slot->stealable, stealable);
+	for (unsigned int i = 0; stealable && i < sched->slots; i++)
 		if (atomic_load(&sched->slot[i].asleep)) {
 			switchto_slot_wake(&sched->slot[i]);
 			return;
 		}
-}
-
-/* Does @slot run what was enqueued at once itself? */
-static bool has_one(struct slot *slot, enum switchto_reason why)
-{
-	return (why == SWITCHTO_YIELDED || why == SWITCHTO_IO) &&
-	       atomic_load_explicit(&slot->ready, memory_order_relaxed) == 1;
 }
 
 /* --- the policy --- */
@@ -175,9 +173,6 @@ static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_rea
 	if (slot->sched->flags & SWITCHTO_MEASURE)
 		measure_ready(wrapper, (struct switchto_task *)entry, why);
 	slot->sched->wrapped->enqueue(wrapper->queue, entry, why);
-	change_ready(slot, 1);
-	if (slot->sched->flags & SWITCHTO_STEAL && !has_one(slot, why))
-		switchto_wake_a_thief(slot->sched);
 }
 
 static struct switchto_entry *pick(void *queue)
@@ -186,10 +181,10 @@ static struct switchto_entry *pick(void *queue)
 	struct slot *slot = wrapper->slot;
 	struct switchto_entry *entry = slot->sched->wrapped->pick(wrapper->queue);
 
-	if (entry)
-		change_ready(slot, -1);
-	else if (slot->sched->flags & SWITCHTO_STEAL)
+	if (!entry && slot->sched->flags & SWITCHTO_STEAL)
 		entry = steal(slot);
+	if (entry)
+		add(&slot->stats.runs, 1);
 	if (slot->sched->flags & SWITCHTO_MEASURE)
 		measure_pick(wrapper, entry);
 	return entry;
