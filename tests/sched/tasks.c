@@ -631,13 +631,14 @@ static void take_report(const char *text)
 	atomic_fetch_add(&reports, 1);
 }
 
-/* A scheduler of one slot, whose reports are counted. */
-static struct switchto_sched *with_reports(void)
+/* A scheduler of one slot, in which tasks have no slices. */
+static struct switchto_sched *with_reports(void (*report)(const char *text))
 {
 	struct switchto_sched_options options = {
 		.size = sizeof(options),
 		.slots = 1,
-		.report = take_report,
+		.report = report,
+		.slice = SWITCHTO_NO_SLICE,
 	};
 	struct switchto_sched *sched;
 
@@ -670,7 +671,7 @@ static void one_that_never_gives_way_is_reported(void **state)
 	(void)state;
 	if (slots != 1)
 		skip();
-	sched = with_reports();
+	sched = with_reports(take_report);
 	atomic_store(&ended, 0);
 	spawn(sched, compute_until_reported, NULL);
 	spawn(sched, count_turns, NULL);
@@ -697,7 +698,7 @@ static void reported_on_stderr(void **state)
 	(void)state;
 	if (slots != 1)
 		skip();
-	sched = new_sched(NULL);
+	sched = with_reports(NULL);
 	assert_int_equal(pipe(ends), 0);
 	atomic_store(&ended, 0);
 	spawn(sched, compute_until_readable, (void *)(long)ends[0]);
@@ -744,7 +745,7 @@ static void one_that_polls_is_not_reported(void **state)
 	(void)state;
 	if (slots != 1)
 		skip();
-	sched = with_reports();
+	sched = with_reports(take_report);
 	waits = spawn_handle(sched, park_until_cancelled, NULL);
 	spawn(sched, compute_and_poll, NULL);
 	run_tasks(sched);

@@ -1,0 +1,623 @@
+// SPDX-License-Identifier: MIT
+/*
+ * No task, peer or policy stops a slot. Each test prints how late others were. That is judged by a
+ * wide limit only: the machine may be busy.
+ */
+#include "sched.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <switchto/switchto.h>
+
+#define MSEC 1000000LL
+
+enum { TICKS = 100, PINGS = 50, MEGABYTE = 1 << 20 };
+
+/* After that, a test that waits for others has failed. */
+#define LIMIT (10 * NSEC_PER_SEC)
+
+static atomic_bool over;
+static atomic_int done;
+static long long latest;
+
+static bool goes_on(void)
+{
+	return !atomic_load(&over) && now_ns() < latest;
+}
+
+static void begin(void)
+{
+	atomic_store(&over, false);
+	atomic_store(&done, 0);
+	latest = now_ns() + LIMIT;
+}
+
+/* One of @all is done. */
+static void finish(int all)
+{
+	if (atomic_fetch_add(&done, 1) + 1 == all)
+		atomic_store(&over, true);
+}
+
+static struct switchto_sched *with_slice(int64_t slice, unsigned int wanted, unsigned int flags)
+{
+	const struct switchto_sched_options options = {
+		.size = sizeof(options), .slots = wanted, .flags = flags, .slice = slice
+	};
+	struct switchto_sched *sched;
+
+	verdict = (struct verdict){ 0 };
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	return sched;
+}
+
+/* --- how late others are --- */
+
+static long long late[TICKS], rtt[PINGS];
+static int ticks, pings, pair[2];
+
+static void tick(void *all)
+{
+	for (ticks = 0; ticks < TICKS && goes_on(); ticks++) {
+		const long long at = now_ns() + MSEC;
+		const struct timespec then = { at / NSEC_PER_SEC, at % NSEC_PER_SEC };
+
+		CHECK_EQ(&verdict, switchto_sleep_until(&then), 0);
+		late[ticks] = now_ns() - at;
+	}
+	finish((int)(long)all);
+}
+
+static void answer(void *all)
+{
+	char byte;
+
+	while (switchto_recv(pair[0], &byte, 1, 0, NULL) == 1)
+		CHECK_EQ(&verdict, switchto_send(pair[0], &byte, 1, 0, NULL), 1);
+	CHECK_EQ(&verdict, switchto_close(pair[0]), 0);
+	finish((int)(long)all);
+}
+
+static void *ping(void *arg)
+{
+	char byte = 0;
+
+	for (pings = 0; pings < PINGS && goes_on(); pings++) {
+		const long long begun = now_ns();
+
+		CHECK_EQ(&verdict, send(pair[1], &byte, 1, MSG_NOSIGNAL), 1);
+		CHECK_EQ(&verdict, recv(pair[1], &byte, 1, 0), 1);
+		rtt[pings] = now_ns() - begun;
+		usleep(1000);
+	}
+	close(pair[1]);
+	return arg;
+}
+
+static int compare(const void *a, const void *b)
+{
+	const long long x = *(const long long *)a, y = *(const long long *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void print_late(const char *name, long long *times, int n)
+{
+	qsort(times, (size_t)n, sizeof(*times), compare);
+	print_message("%s: p50 %lld us, p99 %lld us, the latest %lld us\n", name,
+		      times[n / 2] / 1000, times[n * 99 / 100] / 1000, times[n - 1] / 1000);
+}
+
+/* --- a budget: tasks whose calls do not wait --- */
+
+static int flooded[2];
+static struct switchto_task *partners[2];
+static atomic_ulong calls;
+
+static void *send_for_ever(void *arg)
+{
+	static char bytes[65536];
+
+	while (send(flooded[1], bytes, sizeof(bytes), MSG_NOSIGNAL) > 0)
+		;
+	return arg;
+}
+
+static void receive(void *arg)
+{
+	static char bytes[512];
+
+	(void)arg;
+	while (goes_on()) {
+		CHECK(&verdict, switchto_recv(flooded[0], bytes, sizeof(bytes), 0, NULL) > 0);
+		atomic_fetch_add(&calls, 1);
+	}
+	CHECK_EQ(&verdict, switchto_close(flooded[0]), 0);
+}
+
+static void read_zeros(void *arg)
+{
+	int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+	char *bytes = malloc(MEGABYTE);
+
+	(void)arg;
+	while (goes_on())
+		CHECK(&verdict, switchto_read(fd, bytes, MEGABYTE, NULL) > 0);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+	free(bytes);
+}
+
+static void poll_for_ever(void *arg)
+{
+	(void)arg;
+	while (goes_on())
+		CHECK_EQ(&verdict, switchto_poll(flooded[1], POLLOUT, NULL), POLLOUT);
+	close(flooded[1]);
+	CHECK_EQ(&verdict, switchto_close(flooded[0]), 0);
+}
+
+static void use_channel(void *arg)
+{
+	struct switchto_chan *chan;
+	int item = 0;
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_chan_create(&chan, sizeof(item), 4), 0);
+	while (goes_on()) {
+		CHECK_EQ(&verdict, switchto_chan_send(chan, &item, NULL), 0);
+		CHECK_EQ(&verdict, switchto_chan_recv(chan, &item, NULL), 0);
+	}
+	switchto_chan_destroy(chan);
+}
+
+static void use_semaphore(void *arg)
+{
+	struct switchto_sem sem = { .count = 1 };
+
+	(void)arg;
+	while (goes_on()) {
+		CHECK_EQ(&verdict, switchto_sem_wait(&sem, NULL), 0);
+		switchto_sem_post(&sem);
+	}
+}
+
+static void park_with_token(void *arg)
+{
+	(void)arg;
+	while (goes_on()) {
+		CHECK_EQ(&verdict, switchto_unpark(switchto_task_self()), 0);
+		CHECK_EQ(&verdict, switchto_park(NULL), 0);
+	}
+}
+
+static void block_shortly(void *arg)
+{
+	(void)arg;
+	while (goes_on()) {
+		CHECK_EQ(&verdict, switchto_block_begin(), 0);
+		CHECK_EQ(&verdict, switchto_block_end(), 0);
+	}
+}
+
+static void yield_for_ever(void *arg)
+{
+	(void)arg;
+	while (goes_on())
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+}
+
+static void compute_and_yield(void *arg)
+{
+	while (goes_on()) {
+		for (long long until = now_ns() + (long)arg; now_ns() < until;)
+			;
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	}
+}
+
+static void wake_partner(void *which)
+{
+	struct switchto_task *other = partners[!which];
+
+	while (goes_on()) {
+		switchto_unpark(other);
+		CHECK_EQ(&verdict, switchto_park(NULL), 0);
+	}
+	switchto_unpark(other);
+}
+
+struct flood {
+	const char *name;
+	void (*fn)(void *);
+	long args[3]; /* of its tasks; 0: none after the first */
+	bool has_sender;
+};
+
+/* Slices are off: only the calls themselves can give way. */
+static void others_beside(const struct flood *flood)
+{
+	struct switchto_sched *sched = with_slice(SWITCHTO_NO_SLICE, slots, 0);
+	pthread_t pinger, sender;
+	char name[100];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, flooded), 0);
+	begin();
+	atomic_store(&calls, 0);
+	/* On each slot one. */
+	for (unsigned int i = 0; i < slots; i++) {
+		if (flood->fn == wake_partner)
+			break;
+		spawn(sched, flood->fn, (void *)flood->args[0]);
+		if (flood->has_sender || flood->fn == poll_for_ever)
+			break;
+	}
+	for (int i = 1; i < 3 && flood->args[i]; i++)
+		spawn(sched, flood->fn, (void *)flood->args[i]);
+	if (flood->fn == wake_partner)
+		for (long i = 0; i < 2; i++)
+			partners[i] = spawn_handle(sched, wake_partner, (void *)i);
+	spawn(sched, tick, (void *)2L);
+	spawn(sched, answer, (void *)2L);
+	assert_int_equal(pthread_create(&pinger, NULL, ping, NULL), 0);
+	if (flood->has_sender)
+		assert_int_equal(pthread_create(&sender, NULL, send_for_ever, NULL), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	pthread_join(pinger, NULL);
+	if (flood->has_sender)
+		pthread_join(sender, NULL);
+	if (flood->fn != poll_for_ever) {
+		if (!flood->has_sender)
+			close(flooded[0]);
+		close(flooded[1]);
+	}
+	if (flood->fn == wake_partner)
+		for (int i = 0; i < 2; i++)
+			CHECK_EQ(&verdict, switchto_detach(partners[i]), 0);
+	run_tasks(sched);
+	snprintf(name, sizeof(name), "%s, deadlines", flood->name);
+	if (ticks)
+		print_late(name, late, ticks);
+	snprintf(name, sizeof(name), "%s, a round trip", flood->name);
+	if (pings)
+		print_late(name, rtt, pings);
+	assert_int_equal(ticks, TICKS);
+	assert_int_equal(pings, PINGS);
+}
+
+static void nobody_waits_for_a_flood(void **state)
+{
+	static const struct flood floods[] = {
+		{ "recv()", receive, { 1 }, true },
+		{ "read() of 1 MiB", read_zeros, { 1 }, false },
+		{ "poll()", poll_for_ever, { 1 }, false },
+		{ "a channel", use_channel, { 1 }, false },
+		{ "a semaphore", use_semaphore, { 1 }, false },
+		{ "park() with a token", park_with_token, { 1 }, false },
+		{ "short regions", block_shortly, { 1 }, false },
+		{ "two that yield", yield_for_ever, { 1, 1 }, false },
+		{ "two that yield after 0.1 ms", compute_and_yield, { 100000, 100000 }, false },
+		{ "two that yield after 5 ms", compute_and_yield, { 5000000, 5000000 }, false },
+		{ "two that wake each other", wake_partner, { 1 }, false },
+	};
+
+	(void)state;
+	signal(SIGPIPE, SIG_IGN);
+	for (size_t i = 0; i < sizeof(floods) / sizeof(*floods); i++)
+		others_beside(&floods[i]);
+}
+
+/* --- slices: a task that makes no calls --- */
+
+static void compute_until_over(void *arg)
+{
+	(void)arg;
+	while (goes_on())
+		;
+	CHECK(&verdict, atomic_load(&over));
+}
+
+static void be_ready(void *all)
+{
+	finish((int)(long)all);
+}
+
+static void *spawn_later(void *sched)
+{
+	usleep(20000);
+	spawn(sched, be_ready, (void *)4L);
+	return NULL;
+}
+
+/* Somebody is ready; a deadline passes; bytes come; a task comes from outside. */
+static void computing_task_loses_its_slot(void **state)
+{
+	static const unsigned int flags[] = { 0, SWITCHTO_STEAL, SWITCHTO_MEASURE };
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		struct switchto_sched *sched = with_slice(0, slots, flags[i]);
+		pthread_t pinger, spawner;
+
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+		begin();
+		spawn(sched, tick, (void *)4L);
+		spawn(sched, answer, (void *)4L);
+		for (unsigned int slot = 0; slot < slots; slot++)
+			spawn(sched, compute_until_over, NULL);
+		spawn(sched, be_ready, (void *)4L);
+		assert_int_equal(pthread_create(&pinger, NULL, ping, NULL), 0);
+		assert_int_equal(pthread_create(&spawner, NULL, spawn_later, sched), 0);
+		assert_int_equal(switchto_sched_run(sched), 0);
+		pthread_join(pinger, NULL);
+		pthread_join(spawner, NULL);
+		run_tasks(sched);
+		print_late("computing, deadlines", late, ticks);
+		print_late("computing, a round trip", rtt, pings);
+		assert_true(atomic_load(&over));
+	}
+}
+
+static void compute_alone(void *arg)
+{
+	(void)arg;
+	for (long long until = now_ns() + 50 * MSEC; now_ns() < until;)
+		;
+}
+
+/* There is nobody else. */
+static void lone_task_keeps_its_slot(void **state)
+{
+	struct switchto_sched *sched = with_slice(0, 1, SWITCHTO_MEASURE);
+
+	(void)state;
+	spawn(sched, compute_alone, NULL);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	assert_int_equal(retakes_of(sched), 0);
+	run_tasks(sched);
+}
+
+/* --- a process that is stopped --- */
+
+static atomic_int reports;
+
+static void count_report(const char *text)
+{
+	(void)text;
+	atomic_fetch_add(&reports, 1);
+}
+
+static long long cpu_ns(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
+}
+
+static void compute_for_300_ms(void *arg)
+{
+	const long long until = cpu_ns() + 300 * MSEC;
+
+	(void)arg;
+	while (cpu_ns() < until)
+		;
+}
+
+static void stopped_process_is_no_hog(void **state)
+{
+	const struct switchto_sched_options options = { .size = sizeof(options),
+							.slots = 1,
+							.report = count_report,
+							.slice = SWITCHTO_NO_SLICE };
+	struct switchto_sched *sched;
+	pid_t parent = getpid(), child;
+
+	(void)state;
+	verdict = (struct verdict){ 0 };
+	atomic_store(&reports, 0);
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	child = fork();
+	if (!child) {
+		usleep(50000);
+		kill(parent, SIGSTOP);
+		usleep(1300000);
+		kill(parent, SIGCONT);
+		_exit(0);
+	}
+	spawn(sched, compute_for_300_ms, NULL);
+	spawn(sched, be_ready, (void *)1L);
+	run_tasks(sched);
+	while (waitpid(child, NULL, 0) == -1)
+		assert_int_equal(errno, EINTR);
+	assert_int_equal(atomic_load(&reports), 0);
+}
+
+/* --- stealing --- */
+
+enum { ROUND_TRIPS = 20000 };
+
+static struct switchto_chan *there, *back;
+
+static void bounce(void *arg)
+{
+	int item;
+
+	(void)arg;
+	while (switchto_chan_recv(there, &item, NULL) == 0)
+		CHECK_EQ(&verdict, switchto_chan_send(back, &item, NULL), 0);
+}
+
+static void play(void *arg)
+{
+	const long long begun = now_ns();
+	int item = 0;
+
+	(void)arg;
+	spawn(NULL, bounce, NULL);
+	for (int i = 0; i < LOOPS(ROUND_TRIPS); i++) {
+		CHECK_EQ(&verdict, switchto_chan_send(there, &item, NULL), 0);
+		CHECK_EQ(&verdict, switchto_chan_recv(back, &item, NULL), 0);
+	}
+	print_message("a channel's round trip: %lld ns\n",
+		      (now_ns() - begun) / LOOPS(ROUND_TRIPS));
+	CHECK_EQ(&verdict, switchto_chan_close(there), 0);
+}
+
+/* Two tasks that run in turn are not torn apart each time. */
+static void ping_pong_is_not_stolen(void **state)
+{
+	struct switchto_sched *sched = with_slice(0, slots + 1, SWITCHTO_STEAL | SWITCHTO_MEASURE);
+	unsigned long long steals = 0;
+
+	(void)state;
+	assert_int_equal(switchto_chan_create(&there, sizeof(int), 0), 0);
+	assert_int_equal(switchto_chan_create(&back, sizeof(int), 0), 0);
+	spawn(sched, play, NULL);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	for (unsigned int i = 0; i <= slots; i++) {
+		struct switchto_slot_stats stats;
+
+		CHECK_EQ(&verdict, switchto_slot_stats(sched, i, &stats), 0);
+		steals += stats.steals;
+	}
+	run_tasks(sched);
+	print_message("%llu steals\n", steals);
+	assert_true(steals < (unsigned int)LOOPS(ROUND_TRIPS) / 20);
+	switchto_chan_destroy(there);
+	switchto_chan_destroy(back);
+}
+
+/* --- where a new task goes --- */
+
+static void wait_for_all(void *group)
+{
+	CHECK_EQ(&verdict, switchto_group_done(group), 0);
+	CHECK_EQ(&verdict, switchto_group_wait(group, NULL), 0);
+}
+
+static void spawn_connections(void *group)
+{
+	for (int i = 0; i < 20; i++)
+		spawn(NULL, wait_for_all, group);
+	CHECK_EQ(&verdict, switchto_group_done(group), 0);
+}
+
+/* As a server does with a task for each connection: all slots have some. */
+static void children_are_spread(void **state)
+{
+	struct switchto_sched *sched = with_slice(0, slots, SWITCHTO_MEASURE);
+	struct switchto_group group = { .count = 21 };
+
+	(void)state;
+	spawn(sched, spawn_connections, &group);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	for (unsigned int i = 0; i < slots; i++) {
+		struct switchto_slot_stats stats;
+
+		CHECK_EQ(&verdict, switchto_slot_stats(sched, i, &stats), 0);
+		CHECK(&verdict, stats.runs >= 20 / slots - 2);
+	}
+	run_tasks(sched);
+}
+
+/* --- policies --- */
+
+struct throttle {
+	struct switchto_entry *first;
+	long long next;
+};
+
+static void throttle_enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
+{
+	struct throttle *throttle = queue;
+
+	(void)why;
+	entry->next = throttle->first;
+	throttle->first = entry;
+}
+
+/* Holds tasks back: one in 5 ms. */
+static struct switchto_entry *throttle_pick(void *queue)
+{
+	struct throttle *throttle = queue;
+	struct switchto_entry *entry = throttle->first;
+	const long long now = now_ns();
+
+	if (!entry || now < throttle->next)
+		return NULL;
+	throttle->next = now + 5 * MSEC;
+	throttle->first = entry->next;
+	return entry;
+}
+
+static const struct switchto_policy throttle = {
+	.name = "throttle",
+	.queue_size = sizeof(struct throttle),
+	.enqueue = throttle_enqueue,
+	.pick = throttle_pick,
+	.steal = throttle_pick,
+};
+
+static void policy_may_hold_back(void **state)
+{
+	static const unsigned int flags[] = { 0, SWITCHTO_STEAL, SWITCHTO_MEASURE };
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		struct switchto_sched *sched = new_sched_with(&throttle, flags[i], slots);
+		const long long begun = now_ns();
+
+		begin();
+		for (int task = 0; task < 10; task++)
+			spawn(sched, be_ready, (void *)10L);
+		run_tasks(sched);
+		assert_int_equal(atomic_load(&done), 10);
+		if (slots == 1)
+			assert_true(now_ns() - begun >= 9 * 5 * MSEC);
+	}
+}
+
+static void policy_without_functions(void **state)
+{
+	struct switchto_policy policies[] = { throttle, throttle };
+	struct switchto_sched *sched;
+
+	(void)state;
+	policies[0].enqueue = NULL;
+	policies[1].pick = NULL;
+	for (int i = 0; i < 2; i++) {
+		const struct switchto_sched_options options = { .size = sizeof(options),
+								.policy = &policies[i] };
+
+		assert_int_equal(switchto_sched_create(&sched, &options), -1);
+		assert_int_equal(errno, EINVAL);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nobody_waits_for_a_flood),
+		cmocka_unit_test(computing_task_loses_its_slot),
+		cmocka_unit_test(lone_task_keeps_its_slot),
+		cmocka_unit_test(stopped_process_is_no_hog),
+		cmocka_unit_test(ping_pong_is_not_stolen),
+		cmocka_unit_test(children_are_spread),
+		cmocka_unit_test(policy_may_hold_back),
+		cmocka_unit_test(policy_without_functions),
+	};
+
+	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
+	if (!switchto_backend() && errno == ENOSYS)
+		return SKIPPED;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
