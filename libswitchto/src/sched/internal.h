@@ -384,8 +384,8 @@ bool switchto_slot_await(struct thread *me);
  */
 enum { LOOK = 500000, BUDGET = 256, PICK_COSTS = 8, CALL_COSTS = 2, FORCED = -0x1000000 };
 
-/* The budget has run out, in a call of @me. Outside. */
-void switchto_slot_give_way(struct thread *me);
+/* The budget has run out, in a call of @me. Outside. Returns @result, to keep registers free. */
+long switchto_slot_give_way(struct thread *me, long result);
 
 /*
  * At the end of a call of @me, a task, which has not waited: more of the budget for more bytes. May
@@ -399,9 +399,7 @@ static ALWAYS_INLINE long spent(struct thread *me, long result)
 
 	/* Another thread may do so as well, if @me has lost the slot: no harm. */
 	atomic_store_explicit(budget, left, memory_order_relaxed);
-	if (unlikely(left < 0))
-		switchto_slot_give_way(me);
-	return result;
+	return unlikely(left < 0) ? switchto_slot_give_way(me, result) : result;
 }
 
 /* The same of a call that other threads make, too. */

@@ -226,13 +226,15 @@ static __attribute__((noinline)) ssize_t send_later(int fd, const void *buffer, 
 ssize_t switchto_send(int fd, const void *buffer, size_t size, int flags,
 		      const struct timespec *deadline)
 {
-	if (likely(switchto_current && switchto_current->task)) {
+	struct thread *me = switchto_current;
+
+	if (likely(me && me->task)) {
 		long result = CALL(sendto, fd, buffer, size, flags | MSG_DONTWAIT, NULL, 0);
 
 		if (likely(result >= 0))
-			return spent(switchto_current, result);
+			return spent(me, result);
 		if ((result != -EAGAIN && result != -EINTR) || flags & MSG_DONTWAIT)
-			return fail((int)-spent(switchto_current, result));
+			return fail((int)-spent(me, result));
 	}
 	return send_later(fd, buffer, size, flags, deadline);
 }
@@ -296,13 +298,15 @@ static __attribute__((noinline)) int send_many_later(int fd, struct mmsghdr *mes
 int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
 {
-	if (likely(switchto_current && switchto_current->task)) {
+	struct thread *me = switchto_current;
+
+	if (likely(me && me->task)) {
 		long result = CALL(sendmmsg, fd, messages, count, flags | MSG_DONTWAIT);
 
 		if (likely(result >= 0))
-			return (int)spent(switchto_current, result);
+			return (int)spent(me, result);
 		if ((result != -EAGAIN && result != -EINTR) || flags & MSG_DONTWAIT)
-			return fail((int)-spent(switchto_current, result));
+			return fail((int)-spent(me, result));
 	}
 	return send_many_later(fd, messages, count, flags, deadline);
 }

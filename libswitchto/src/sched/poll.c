@@ -286,14 +286,14 @@ static __attribute__((noinline)) struct switchto_entry *pick_next(struct slot *s
 	return pick(slot);
 }
 
-__attribute__((noinline)) void switchto_slot_give_way(struct thread *me)
+__attribute__((noinline)) long switchto_slot_give_way(struct thread *me, long result)
 {
 	struct slot *slot;
 
 	if (!enter_task(me)) {
 		/* In a blocking region. */
 		atomic_store_explicit(&me->slot->budget, BUDGET, memory_order_relaxed);
-		return;
+		return result;
 	}
 	slot = me->slot;
 	if (atomic_load_explicit(&slot->budget, memory_order_relaxed) < 0 && is_due(slot)) {
@@ -302,6 +302,7 @@ __attribute__((noinline)) void switchto_slot_give_way(struct thread *me)
 		dispatch_task(me);
 	}
 	leave(me);
+	return result;
 }
 
 /* Here, to have the wait for events in line. */
