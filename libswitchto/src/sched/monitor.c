@@ -11,16 +11,20 @@
  * the thread sleeps, or has no CPU. And it loses it when it has computed for a slice, by the same
  * clock, if there is anything to do for others. Without slices, that is reported.
  *
- * A process that is stopped, or a machine that is starved, wakes the monitor late as well. So the
- * later the monitor is, the longer a clock has to stand still.
+ * A thread that has no CPU needs not lose its slot. /proc tells such a thread, if it is there. And
+ * where that is a process that is stopped, or a machine that is starved, the monitor is late as well:
+ * the later it is, the longer a clock has to stand still.
  */
 #define _GNU_SOURCE
 #include "internal.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #define USEC 1000LL
 
@@ -74,6 +78,27 @@ static nsec_t cpu_time(pid_t tid)
 	if (clock_gettime(clock, &time))
 		return -1;
 	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
+}
+
+/*
+ * Does thread @tid only wait for a CPU? R of proc(5). False as well if that can't be read: there may
+ * be no /proc, and no descriptor left.
+ */
+static bool is_starved(pid_t tid)
+{
+	char path[64], text[512], *state;
+	ssize_t length;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd == -1)
+		return false;
+	length = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[length > 0 ? length : 0] = '\0';
+	state = strrchr(text, ')');
+	return state && state[2] == 'R';
 }
 
 static void report(struct slot *slot)
@@ -139,7 +164,8 @@ static bool take_to_work(struct slot *slot, uint32_t owner)
  */
 static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const struct pace *pace)
 {
-	const nsec_t cpu = cpu_time(atomic_load_explicit(&slot->tid, memory_order_relaxed));
+	const pid_t tid = atomic_load_explicit(&slot->tid, memory_order_relaxed);
+	const nsec_t cpu = cpu_time(tid);
 	const nsec_t patience = pace->late > ON_TIME ? LATE_TIMES * pace->late : 0;
 	const nsec_t slice = slot->sched->slice;
 	struct seen *seen = &slot->seen;
@@ -149,7 +175,7 @@ static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const s
 		/* A task that is alone has nothing to lose. */
 		if (cpu < 0 || atomic_load_explicit(&slot->sched->tasks, memory_order_relaxed) < 2)
 			return pace->busy;
-		if (now - seen->since < patience)
+		if (now - seen->since < patience || is_starved(tid))
 			return pace->busy;
 		return take(slot, owner) ? TAKEN : pace->busy;
 	}
@@ -196,15 +222,18 @@ static nsec_t look_at(struct slot *slot, nsec_t now, const struct pace *pace)
 	struct seen *seen = &slot->seen;
 	const bool same = owner == seen->owner, polled = polls != seen->polls;
 
-	seen->owner = owner;
-	seen->polls = polls;
 	if (slot->sched->flags & SWITCHTO_STEAL)
 		offer(slot, now);
+	seen->polls = polls;
+	if (polled || asleep)
+		seen->polled = now;
 	/* The owner may store its own number over this. Then it is for the next look. */
-	if (!polled && !asleep && state != BLOCKING)
+	else if (now - seen->polled >= LOOK)
 		atomic_store_explicit(&slot->budget, FORCED, memory_order_relaxed);
+	/* It comes out again: then that is no other owner. */
 	if (state == INSIDE || state == VISITED)
 		return asleep ? IDLE : pace->busy;
+	seen->owner = owner;
 	if (state == BLOCKING) {
 		if (!same)
 			return SOON;
