@@ -19,7 +19,7 @@
 
 #define MSEC 1000000LL
 
-enum { TICKS = 100, PINGS = 50, MEGABYTE = 1 << 20 };
+enum { TICKS = 50, PINGS = 30, MEGABYTE = 1 << 20 };
 
 /* After that, a test that waits for others has failed. */
 #define LIMIT (10 * NSEC_PER_SEC)
