@@ -43,6 +43,7 @@ struct Fibers {
 	static void yield() { boost::this_fiber::yield(); }
 
 	using Mutex = fibers::mutex;
+	using StrictMutex = Mutex;
 	static void give_way() { yield(); }
 
 	/* Two classes there. The one with a buffer takes a power of two, and holds one item less. */

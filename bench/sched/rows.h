@@ -6,6 +6,7 @@
  *	template <class F> class Task;			// runs f(): Task(F &f), join()
  *	static void yield();
  *	class Mutex;					// lock(), unlock()
+ *	class StrictMutex;				// one that hands over, if there is one
  *	static void give_way();				// see hand_over_row()
  *	class Channel;					// Channel(capacity), send(long), receive()
  *	static Switches switches();			// of the kernel, see check.h
@@ -135,7 +136,7 @@ void mutex_row(benchmark::State &state)
 template <class Runtime>
 void hand_over_row(benchmark::State &state)
 {
-	typename Runtime::Mutex mutex;
+	typename Runtime::StrictMutex mutex;
 	const void *owner = nullptr;
 	long changes = 0;
 	bool stop = false;

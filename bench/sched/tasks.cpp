@@ -59,6 +59,11 @@ struct Tasks {
 
 	class Mutex {
 	public:
+		Mutex() = default;
+		explicit Mutex(switchto_mutex mutex)
+			: mutex_(mutex)
+		{
+		}
 		void lock()
 		{
 			if (switchto_mutex_lock(&mutex_))
@@ -72,6 +77,14 @@ struct Tasks {
 
 	private:
 		switchto_mutex mutex_ = {};
+	};
+
+	class StrictMutex : public Mutex {
+	public:
+		StrictMutex()
+			: Mutex(SWITCHTO_MUTEX_STRICT)
+		{
+		}
 	};
 
 	static void give_way() {}

@@ -98,6 +98,7 @@ static void oldest_first(void **state)
 		skip();
 	sched = new_sched(NULL);
 	reset();
+	mutex = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
 	spawn(sched, hold_it, NULL);
 	for (char *c = letters; *c; c++)
 		spawn(sched, lock_and_write, c);
@@ -147,7 +148,7 @@ static void unlock_when_awaited(void *arg)
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	atomic_store(&ready, true);
 	/* Until the word is more than that it is locked. */
-	while (__atomic_load_n(&mutex.word, __ATOMIC_RELAXED) == (void *)1)
+	while (__atomic_load_n(&mutex.word, __ATOMIC_RELAXED) == 1)
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 }
@@ -318,6 +319,135 @@ static void posts_and_deadlines(void **state)
 	}
 }
 
+/* --- who comes first, and who has waited for long --- */
+
+enum { SECTIONS = 20000 };
+
+static void short_sections(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < LOOPS(SECTIONS); i++) {
+		CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+		counter++;
+		CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+		for (volatile int pause = 0; pause < 100; pause++)
+			;
+	}
+}
+
+/* A task that finds the mutex locked sleeps once. It does not sleep for each section from then on. */
+static void no_convoy(void **state)
+{
+	struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_MEASURE, slots);
+	unsigned long long runs = 0;
+
+	(void)state;
+	reset();
+	for (int i = 0; i < 8; i++)
+		spawn(sched, short_sections, NULL);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	for (unsigned int i = 0; i < slots; i++) {
+		struct switchto_slot_stats stats;
+
+		assert_int_equal(switchto_slot_stats(sched, i, &stats), 0);
+		runs += stats.runs;
+	}
+	run_tasks(sched);
+	assert_int_equal(counter, 8L * LOOPS(SECTIONS));
+	assert_true(runs < 8ULL * LOOPS(SECTIONS) / 4);
+}
+
+static void lock_once(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	atomic_store(&ready, true);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+}
+
+static void *lock_once_in_a_thread(void *arg)
+{
+	lock_once(arg);
+	return NULL;
+}
+
+/* The mutex is free only when nobody else of the slot runs. */
+static void lock_all_the_time(void *arg)
+{
+	const long long end = now_ns() + 20LL * NSEC_PER_SEC;
+
+	(void)arg;
+	while (!atomic_load(&ready) && now_ns() < end) {
+		CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+		CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+	}
+	CHECK(&verdict, atomic_load(&ready));
+}
+
+static void nobody_starves(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	pthread_t thread;
+
+	(void)state;
+	reset();
+	spawn(sched, lock_all_the_time, NULL);
+	spawn(sched, lock_once, NULL);
+	run_tasks(sched);
+
+	sched = new_sched(NULL);
+	reset();
+	spawn(sched, lock_all_the_time, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, lock_once_in_a_thread, NULL), 0);
+	run_tasks(sched);
+	pthread_join(thread, NULL);
+}
+
+/* Tasks, threads, and tasks in regions: all sections are counted, whoever gives to whom. */
+static void lock_in_regions(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < LOOPS(ROUNDS); i++) {
+		CHECK_EQ(&verdict, switchto_block_begin(), 0);
+		CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+		CHECK_EQ(&verdict, holders++, 0);
+		counter++;
+		CHECK_EQ(&verdict, --holders, 0);
+		CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+		CHECK_EQ(&verdict, switchto_block_end(), 0);
+	}
+}
+
+static void all_kinds_of_holders(struct switchto_mutex kind)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	pthread_t threads[THREADS];
+
+	reset();
+	mutex = kind;
+	for (int i = 0; i < TASKS / 2; i++) {
+		spawn(sched, count_under_lock, NULL);
+		spawn(sched, lock_in_regions, NULL);
+	}
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, count_as_a_thread, NULL), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	run_tasks(sched);
+	assert_int_equal(counter, (TASKS + THREADS) * LOOPS(ROUNDS));
+	/* It is free again, and as it was. */
+	assert_memory_equal(&mutex, &kind, sizeof(mutex));
+}
+
+static void tasks_regions_and_threads(void **state)
+{
+	(void)state;
+	all_kinds_of_holders((struct switchto_mutex){ 0 });
+	all_kinds_of_holders((struct switchto_mutex)SWITCHTO_MUTEX_STRICT);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -329,6 +459,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(deadlines),
 		cmocka_unit_test(cancelled),
 		cmocka_unit_test(posts_and_deadlines),
+		cmocka_unit_test(no_convoy),
+		cmocka_unit_test(nobody_starves),
+		cmocka_unit_test(tasks_regions_and_threads),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;

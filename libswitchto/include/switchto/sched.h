@@ -388,8 +388,21 @@ int switchto_block_end(void);
  */
 
 struct switchto_mutex {
-	void *word, *waiters, *owner;
+	uintptr_t word;
+	void *waiters, *owner;
 };
+
+/*
+ * A mutex that unlock gives to the one that has waited longest, each time. For order, not for speed:
+ * with short sections, each one that is contended costs a switch.
+ *
+ *	struct switchto_mutex mutex = SWITCHTO_MUTEX_STRICT;
+ */
+enum { SWITCHTO_STRICT = 8 };
+#define SWITCHTO_MUTEX_STRICT               \
+	{                                   \
+		SWITCHTO_STRICT, NULL, NULL \
+	}
 
 /**
  * switchto_mutex_lock() - lock a mutex

@@ -1,18 +1,34 @@
 // SPDX-License-Identifier: MIT
 /*
- * Locks that hand over. A mutex is one word: 0, LOCKED, or the newest of those who wait for it,
- * who form a stack. Who has the mutex turns the stack round into a list of its own, the oldest
- * first, when that list is empty. So unlock gives the mutex to the oldest without another lock.
+ * Locks. A mutex is one word: flags, and the newest of those who wait for it, who form a stack. Who
+ * has the mutex turns the stack round into a list of its own, the oldest first, when that list is
+ * empty. So unlock finds the oldest without another lock.
+ *
+ * Unlock wakes the oldest, and whoever comes first may lock the mutex: mostly a task that runs. The
+ * oldest stays in the list meanwhile. While it is on its way (WOKEN), nobody else is woken. If it
+ * finds the mutex locked, it sleeps again. If it has waited for long, it asks for the mutex before
+ * that (STARVES), and unlock gives it the mutex. A mutex that is STRICT is always given: then each
+ * short section that is contended costs a switch, or a wake-up of another slot.
  */
 #include "dispatch.h"
 
-#define UNLOCKED NULL
-#define LOCKED ((void *)1)
+enum {
+	LOCKED = 1,
+	WOKEN = 2,
+	STARVES = 4,
+	STRICT = SWITCHTO_STRICT,
+	FLAGS = 15,
+};
+
+/* So long, the others may come first. */
+#define PATIENCE (NSEC_PER_SEC / 1000)
 
 struct queued {
-	struct waiter waiter;
+	_Alignas(FLAGS + 1) struct waiter waiter;
 	struct queued *next, *prev;
-	void *who; /* for a mutex: the thread that will have it; in a queue: not NULL while it is there */
+	void *who;    /* for a mutex: who waits; in a queue: not NULL while it is there */
+	nsec_t since; /* for a mutex that is not STRICT */
+	bool given;   /* the mutex; set before it is woken */
 };
 
 /* A task, or another thread. */
@@ -30,35 +46,72 @@ static inline void count_held(struct thread *me, unsigned int more)
 		me->task->held += more;
 }
 
+static inline bool change(struct switchto_mutex *mutex, uintptr_t *word, uintptr_t to, int order)
+{
+	return __atomic_compare_exchange_n(&mutex->word, word, to, false, order, __ATOMIC_RELAXED);
+}
+
+static inline void set_owner(struct switchto_mutex *mutex, void *who)
+{
+	__atomic_store_n(&mutex->owner, who, __ATOMIC_RELAXED);
+}
+
+/* Locks @mutex unless it is locked; some may wait for it. */
 static inline bool try_lock(struct switchto_mutex *mutex, void *who)
 {
-	void *word = UNLOCKED;
+	uintptr_t word = 0;
 
-	if (!__atomic_compare_exchange_n(&mutex->word, &word, LOCKED, false, __ATOMIC_ACQUIRE,
-					 __ATOMIC_RELAXED))
-		return false;
-	__atomic_store_n(&mutex->owner, who, __ATOMIC_RELAXED);
+	if (unlikely(!change(mutex, &word, LOCKED, __ATOMIC_ACQUIRE)))
+		do
+			if (word & LOCKED)
+				return false;
+		while (!change(mutex, &word, word | LOCKED, __ATOMIC_ACQUIRE));
+	set_owner(mutex, who);
 	return true;
 }
 
-/*
- * Locks @mutex, or puts @queued on its stack: then who unlocks it makes @who its owner. The last
- * one's next is LOCKED.
- */
+/* Locks @mutex, or puts @queued on its stack. */
 static inline bool lock_or_push(struct switchto_mutex *mutex, struct queued *queued, void *who)
 {
-	void *word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
+	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
 
+	if (!(word & STRICT))
+		queued->since = switchto_now();
+	queued->given = false;
 	for (;;) {
-		if (unlikely(word == UNLOCKED)) {
+		if (unlikely(!(word & LOCKED))) {
 			if (try_lock(mutex, who))
 				return true;
 			word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
 			continue;
 		}
-		queued->next = word;
-		if (likely(__atomic_compare_exchange_n(&mutex->word, &word, queued, false,
-						       __ATOMIC_RELEASE, __ATOMIC_RELAXED)))
+		queued->next =
+			(struct queued *)(word &
+					  ~(uintptr_t)FLAGS); // NOLINT(performance-no-int-to-ptr)
+		if (likely(change(mutex, &word, (uintptr_t)queued | (word & FLAGS),
+				  __ATOMIC_RELEASE)))
+			return false;
+	}
+}
+
+/* @queued, the oldest, has been woken: locks @mutex. False: it is to sleep, and can be woken. */
+static bool lock_or_stay(struct switchto_mutex *mutex, struct queued *queued)
+{
+	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED), starves = 0;
+
+	for (;;) {
+		window();
+		if (!(word & LOCKED)) {
+			if (!change(mutex, &word, (word | LOCKED) & ~(uintptr_t)WOKEN,
+				    __ATOMIC_ACQUIRE))
+				continue;
+			set_owner(mutex, queued->who);
+			mutex->waiters = queued->next;
+			return true;
+		}
+		if (!starves && switchto_now() - queued->since >= PATIENCE)
+			starves = STARVES;
+		if (change(mutex, &word, (word & ~(uintptr_t)WOKEN) | starves, __ATOMIC_RELEASE))
 			return false;
 	}
 }
@@ -70,15 +123,39 @@ static __attribute__((noinline)) int lock_in_thread(struct switchto_mutex *mutex
 
 	if (__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) == who)
 		return fail(EDEADLK);
-	if (!lock_or_push(mutex, &queued, who))
+	if (lock_or_push(mutex, &queued, who))
+		return 0;
+	do {
 		switchto_waiter_wait(&queued.waiter, NEVER, false);
+		atomic_store(&queued.waiter.fired, false);
+	} while (!queued.given && !lock_or_stay(mutex, &queued));
 	return 0;
+}
+
+static inline void begin_locking(struct switchto_task *task)
+{
+	atomic_fetch_or_explicit(&task->state, LOCKING, memory_order_relaxed);
 }
 
 static inline void end_locking(struct switchto_task *task)
 {
-	task->held++;
 	atomic_fetch_and_explicit(&task->state, ~(uint32_t)LOCKING, memory_order_relaxed);
+}
+
+/* lock_inside() of one that was woken, and was not given the mutex. */
+static __attribute__((noinline)) void lock_again(struct switchto_mutex *mutex, struct thread *me,
+						 struct queued *queued)
+{
+	do {
+		begin_locking(me->task);
+		if (lock_or_stay(mutex, queued)) {
+			end_locking(me->task);
+			return;
+		}
+		window();
+		probe2(sleep, me->task, LOCKING);
+		dispatch_task(me);
+	} while (!queued->given);
 }
 
 /* Inside, and leaves. 0 */
@@ -88,14 +165,18 @@ static ALWAYS_INLINE int lock_inside(struct switchto_mutex *mutex, struct thread
 	struct queued queued;
 
 	queued.waiter.task = task;
-	atomic_fetch_or_explicit(&task->state, LOCKING, memory_order_relaxed);
+	queued.who = task;
+	begin_locking(task);
 	if (likely(!lock_or_push(mutex, &queued, task))) {
 		window();
 		probe2(sleep, task, LOCKING);
 		dispatch_task(me);
+		if (!queued.given)
+			lock_again(mutex, me, &queued);
 	} else {
 		end_locking(task);
 	}
+	task->held++;
 	leave(me);
 	return 0;
 }
@@ -145,55 +226,80 @@ int switchto_mutex_trylock(struct switchto_mutex *mutex)
 	return 0;
 }
 
-/* The oldest of those who wait for @mutex. The others become the list. */
-static inline struct queued *take_oldest(struct switchto_mutex *mutex)
+/* False: somebody waits for @mutex, or it is STRICT. */
+static inline bool try_unlock(struct switchto_mutex *mutex)
 {
-	struct queued *newest = __atomic_exchange_n(&mutex->word, LOCKED, __ATOMIC_ACQUIRE);
-	struct queued *list = NULL, *older;
+	uintptr_t word = LOCKED;
 
-	if (likely(newest->next == LOCKED))
-		return newest;
-	for (; (older = newest->next) != LOCKED; newest = older) {
+	if (__atomic_load_n(&mutex->word, __ATOMIC_RELAXED) != word)
+		return false;
+	set_owner(mutex, NULL);
+	window();
+	return change(mutex, &word, 0, __ATOMIC_RELEASE);
+}
+
+/* The oldest of those who wait for @mutex: the first of the list. NULL: there are none. */
+static inline struct queued *oldest(struct switchto_mutex *mutex)
+{
+	struct queued *list = mutex->waiters, *newest, *older;
+
+	if (list || __atomic_load_n(&mutex->word, __ATOMIC_RELAXED) <= FLAGS)
+		return list;
+	// NOLINTNEXTLINE(performance-no-int-to-ptr)
+	newest = (struct queued *)(__atomic_fetch_and(&mutex->word, FLAGS, __ATOMIC_ACQUIRE) &
+				   ~(uintptr_t)FLAGS);
+	for (; newest; newest = older) {
+		older = newest->next;
 		newest->next = list;
 		list = newest;
 	}
 	mutex->waiters = list;
-	return newest;
+	return list;
 }
 
-/* False: somebody has come to wait for @mutex. */
-static inline bool try_unlock(struct switchto_mutex *mutex)
+/* 0 */
+static ALWAYS_INLINE int wake(struct thread *me, struct queued *queued)
 {
-	void *word = LOCKED;
-
-	if (__atomic_load_n(&mutex->word, __ATOMIC_RELAXED) != word)
-		return false;
-	__atomic_store_n(&mutex->owner, NULL, __ATOMIC_RELAXED);
-	window();
-	return __atomic_compare_exchange_n(&mutex->word, &word, UNLOCKED, false, __ATOMIC_RELEASE,
-					   __ATOMIC_RELAXED);
-}
-
-/* Gives @mutex, which the caller has, to @next. 0 */
-static __attribute__((noinline)) int give_to_thread(struct switchto_mutex *mutex,
-						    struct queued *next)
-{
-	__atomic_store_n(&mutex->owner, next->who, __ATOMIC_RELAXED);
-	switchto_waiter_fire(NULL, &next->waiter);
-	return 0;
-}
-
-static ALWAYS_INLINE int give(struct switchto_mutex *mutex, struct thread *me, struct queued *next)
-{
-	struct switchto_task *task = next->waiter.task;
+	struct switchto_task *task = queued->waiter.task;
 
 	window();
-	if (unlikely(!task))
-		return give_to_thread(mutex, next);
-	__atomic_store_n(&mutex->owner, task, __ATOMIC_RELAXED);
+	if (unlikely(!task)) {
+		switchto_waiter_fire(NULL, &queued->waiter);
+		return 0;
+	}
 	end_locking(task);
 	window();
 	return ready(me, task, false);
+}
+
+/* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
+static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex, struct thread *me)
+{
+	for (;;) {
+		struct queued *first = oldest(mutex);
+		uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
+
+		if (first && word & (STRICT | STARVES)) {
+			mutex->waiters = first->next;
+			if (word & STARVES)
+				__atomic_fetch_and(&mutex->word, ~(uintptr_t)STARVES,
+						   __ATOMIC_RELAXED);
+			set_owner(mutex, first->who);
+			first->given = true;
+			return wake(me, first);
+		}
+		if (!first && word > FLAGS)
+			continue;
+		/* From now on the mutex may be locked, and be gone, unless somebody is to be woken. */
+		set_owner(mutex, NULL);
+		if (first && !(word & WOKEN)) {
+			if (change(mutex, &word, (word & ~(uintptr_t)LOCKED) | WOKEN,
+				   __ATOMIC_RELEASE))
+				return wake(me, first);
+		} else if (change(mutex, &word, word & ~(uintptr_t)LOCKED, __ATOMIC_RELEASE)) {
+			return 0;
+		}
+	}
 }
 
 static __attribute__((noinline)) int not_owner(void)
@@ -204,16 +310,11 @@ static __attribute__((noinline)) int not_owner(void)
 int switchto_mutex_unlock(struct switchto_mutex *mutex)
 {
 	struct thread *me = switchto_current;
-	struct queued *next = mutex->waiters;
 
 	if (unlikely(__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) != myself(me)))
 		return not_owner();
 	count_held(me, -1U);
-	if (unlikely(next)) {
-		mutex->waiters = next->next;
-		return give(mutex, me, next);
-	}
-	return likely(try_unlock(mutex)) ? 0 : give(mutex, me, take_oldest(mutex));
+	return likely(!mutex->waiters) && likely(try_unlock(mutex)) ? 0 : unlock_slowly(mutex, me);
 }
 
 /* --- queues --- */
