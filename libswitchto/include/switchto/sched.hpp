@@ -15,9 +15,11 @@
 
 #include <switchto/sched.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -47,13 +49,36 @@ inline bool check_time(int result, const char *call)
 	return true;
 }
 
+// A time before the clock's beginning has passed, as the beginning itself has.
 inline timespec to_timespec(time_point time)
 {
-	const auto ns =
-		std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch())
-			.count();
+	const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+				std::max(time, time_point()).time_since_epoch())
+				.count();
 
 	return { static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000) };
+}
+
+// @time from now, never early; or the last time that there is.
+template <typename Rep, typename Period>
+time_point from_now(const std::chrono::duration<Rep, Period> &time)
+{
+	using seconds = std::chrono::duration<long double>;
+	const time_point now = std::chrono::steady_clock::now();
+
+	if (!(seconds(time) > seconds(0)))
+		return now;
+	// A double has no nanoseconds in so long a time, but nobody waits so long either.
+	if (seconds(time) >= seconds(time_point::max() - now) - seconds(1))
+		return time_point::max();
+	return now + std::chrono::ceil<time_point::duration>(time);
+}
+
+// A destructor of an object that is in use.
+[[noreturn]] inline void in_use(const char *what) noexcept
+{
+	std::fprintf(stderr, "libswitchto-sched: a %s was destroyed while it was in use\n", what);
+	std::terminate();
 }
 
 struct job {
@@ -126,7 +151,8 @@ public:
 	bool joinable() const noexcept { return handle_; }
 	switchto_task *native_handle() const noexcept { return handle_; }
 
-	// Throws what the task has thrown.
+	// Throws what the task has thrown. All three of a task that is not joinable() throw
+	// std::errc::invalid_argument.
 	void join()
 	{
 		detail::check(switchto_join(handle_), "switchto_join");
@@ -136,24 +162,33 @@ public:
 			std::rethrow_exception(job->thrown);
 	}
 	// False: it has ended.
-	bool cancel() noexcept { return switchto_cancel(handle_) == 0; }
-	bool unpark() noexcept { return switchto_unpark(handle_) == 0; }
+	bool cancel() { return lives(switchto_cancel(handle_), "switchto_cancel"); }
+	bool unpark() { return lives(switchto_unpark(handle_), "switchto_unpark"); }
 
 private:
 	switchto_task *handle_ = nullptr;
 	std::unique_ptr<detail::job> job_;
+
+	static bool lives(int result, const char *call)
+	{
+		if (result == -1 && errno == ESRCH)
+			return false;
+		detail::check(result, call);
+		return true;
+	}
 
 	// A caller that is cancelled itself waits, too: the task uses memory that is freed next.
 	void end() noexcept
 	{
 		if (!handle_)
 			return;
-		switchto_cancel(handle_);
-		while (switchto_join(handle_) == -1)
-			if (errno == ECANCELED)
-				switchto_yield();
-			else
+		if (switchto_end(handle_) == -1) {
+			// A task that calls exit() may have its own handle in a static object. In the
+			// child of a fork, the task is the parent's.
+			if (errno != EDEADLK && errno != EPERM)
 				std::terminate();
+			job_.release(); // NOLINT(bugprone-unused-return-value): in use
+		}
 		handle_ = nullptr;
 	}
 };
@@ -199,11 +234,11 @@ public:
 	}
 	scheduler(const scheduler &) = delete;
 	scheduler &operator=(const scheduler &) = delete;
-	// There must be no tasks any more.
+	// There must be no tasks any more, unless exit() ends the program.
 	~scheduler()
 	{
-		if (switchto_sched_destroy(sched_))
-			std::terminate();
+		if (switchto_sched_destroy(sched_) && !switchto_task_self())
+			detail::in_use("scheduler");
 	}
 
 	void run() { detail::check(switchto_sched_run(sched_), "switchto_sched_run"); }
@@ -271,8 +306,7 @@ inline void sleep_until(time_point time)
 template <typename Rep, typename Period>
 void sleep_for(const std::chrono::duration<Rep, Period> &time)
 {
-	sleep_until(std::chrono::steady_clock::now() +
-		    std::chrono::duration_cast<std::chrono::steady_clock::duration>(time));
+	sleep_until(detail::from_now(time));
 }
 
 } // namespace this_task
@@ -286,10 +320,20 @@ public:
 	~blocking_region() { switchto_block_end(); }
 };
 
-// For std::lock_guard, std::unique_lock and std::scoped_lock.
+struct strict_t {
+	explicit strict_t() = default;
+};
+inline constexpr strict_t strict{};
+
+// For std::lock_guard, std::unique_lock and std::scoped_lock. mutex m(switchto::strict) is one that is
+// given to whoever has waited longest, see SWITCHTO_MUTEX_STRICT.
 class mutex {
 public:
 	constexpr mutex() noexcept = default;
+	explicit constexpr mutex(strict_t) noexcept
+		: mutex_(SWITCHTO_MUTEX_STRICT)
+	{
+	}
 	mutex(const mutex &) = delete;
 	mutex &operator=(const mutex &) = delete;
 
@@ -397,7 +441,11 @@ public:
 	}
 	channel(const channel &) = delete;
 	channel &operator=(const channel &) = delete;
-	~channel() { switchto_chan_destroy(chan_); }
+	~channel()
+	{
+		if (switchto_chan_destroy(chan_))
+			detail::in_use("channel");
+	}
 
 	// False: it is closed.
 	bool send(const T &item)
