@@ -15,6 +15,9 @@
  * A task whose calls never have to wait, because there is always more to read for example, gives
  * way in one of these calls about every half millisecond, as with switchto_yield().
  *
+ * A task begins on the thread of a task that has ended, if there is one, and finds what that task
+ * has changed of the thread: see switchto_spawn().
+ *
  *	static void serve(void *fd)
  *	{
  *		char buffer[512];
@@ -54,6 +57,15 @@
  * pointer. With a deadline that has passed, a call does only what is possible without waiting.
  *
  * Signal handlers must not call this library.
+ *
+ * The child of a fork()
+ * ---------------------
+ * None of the parent's tasks and threads exists there. The child of a task is no task. It may call
+ * exec or _exit(), and it may create a scheduler of its own. Of the parent's schedulers it may only
+ * call switchto_sched_destroy(), which frees them in the child. Other calls for them, and for their
+ * tasks, fail with EPERM. A mutex that was locked then stays locked: to lock or unlock it in the child
+ * fails with EPERM, but a thread that was no task still has its mutexes. A child that returns from the
+ * function of its task is ended by abort(3).
  */
 #ifndef SWITCHTO_SCHED_H
 #define SWITCHTO_SCHED_H
@@ -159,7 +171,11 @@ struct switchto_sched_options {
 	size_t size;			      /* sizeof(struct switchto_sched_options) */
 	unsigned int slots;		      /* 1 to 1024; 0: one for each CPU of the caller */
 	const struct switchto_policy *policy; /* NULL: &switchto_fifo */
-	size_t stack_size;		      /* of each task's thread; 0: pthread's default */
+	/*
+	 * Of each task's thread, at least PTHREAD_STACK_MIN and room for thread-local storage; 0:
+	 * pthread's default.
+	 */
+	size_t stack_size;
 	/*
 	 * Only without slices: called once, with one line of text, when a task computes for more
 	 * than a second and keeps its slot from other tasks. A thread of the library calls it, and
@@ -198,8 +214,9 @@ enum {
  * all threads free.
  *
  * Return: 0, or -1 and errno: EINVAL, an option is not possible, or the policy can't be used with
- * SWITCHTO_STEAL (switchto_fair), or has no function enqueue or pick; ENOMEM; EMFILE, ENFILE, no
- * descriptor left (three for each slot); ENOSPC, no watch of epoll left; ENOTSUP, SWITCHTO_ENGINE names no engine; EPERM,
+ * SWITCHTO_STEAL (switchto_fair), or has no function enqueue or pick; ENOMEM; EAGAIN, no thread
+ * with a stack of this size; EMFILE, ENFILE, no descriptor left (three for each slot); ENOSPC, no
+ * watch of epoll left; ENOTSUP, SWITCHTO_ENGINE names no engine; EPERM,
  * ENOSYS, SWITCHTO_ENGINE is "io_uring", and a sysctl or a seccomp filter forbids io_uring, Linux
  * is older than 5.6, or the library was built without it; or an initialization error of the core
  * (switchto.h).
@@ -247,10 +264,14 @@ int switchto_task_stats(const struct switchto_task *task, struct switchto_task_s
  * switchto_sched_run() - run tasks until there are none
  *
  * The caller's thread becomes the dispatcher of the first slot; the other slots get threads
- * of their own. Returns when the last task has ended.
+ * of their own. Returns when the last task has ended. New threads for tasks have the signal mask of
+ * this thread at the call.
  *
- * Return: 0, or -1 and errno: EBUSY, the scheduler runs already; EPERM, the caller is a task;
- * EAGAIN, ENOMEM, no thread for a slot; or an initialization error of the core (switchto.h).
+ * If there is no thread left for a task, the task waits until another task has ended, and tries again
+ * every millisecond.
+ *
+ * Return: 0, or -1 and errno: EBUSY, the scheduler runs already; EPERM, the caller is a task, or the
+ * scheduler was created before a fork() in the parent; EINVAL, @sched is NULL; EAGAIN, ENOMEM, no thread for a slot; or an initialization error of the core (switchto.h).
  */
 int switchto_sched_run(struct switchto_sched *sched);
 
@@ -263,14 +284,18 @@ enum {
  *
  * From now on switchto_spawn() fails with ECANCELED. Any thread may call it, also a task.
  *
- * Return: 0, or -1 and EINVAL: @flags.
+ * Return: 0, or -1 and errno: EINVAL, @flags, or @sched is NULL; EPERM, the child of a fork().
  */
 int switchto_sched_stop(struct switchto_sched *sched, int flags);
 
 /**
  * switchto_sched_destroy() - free a scheduler and its threads
  *
- * Return: 0, or -1 and EBUSY: switchto_sched_run() has not returned, or there are tasks.
+ * In the child of a fork() it frees a scheduler of the parent, which may run there. If it is called
+ * while exit(3) ends the program, and there are tasks, it does nothing.
+ *
+ * Return: 0, or -1 and errno: EBUSY, switchto_sched_run() has not returned, or there are tasks;
+ * EINVAL, @sched is NULL.
  */
 int switchto_sched_destroy(struct switchto_sched *sched);
 
@@ -285,12 +310,19 @@ int switchto_sched_destroy(struct switchto_sched *sched);
  *		NULL: detached from the start
  *
  * The task becomes ready; it runs when the policy of its slot picks it. If the caller is a task, that
- * is the caller's slot, unless another slot has fewer tasks by three or more. It uses the thread of a task
- * that has ended, or a new one. @fn must return: a task must not end its thread by
- * pthread_exit() or cancellation, nor leave @fn by an exception.
+ * is the caller's slot, unless another slot has fewer tasks by three or more. When the task begins, it
+ * gets the thread of a task that has ended, or a new one; until then it takes some hundred bytes. @fn
+ * must return: a task that ends its thread by pthread_exit() or pthread_cancel() ends the program, by
+ * abort(3). @fn must not be left by an exception.
  *
- * Return: 0, or -1 and errno: EAGAIN, ENOMEM, no thread or memory for it; ECANCELED, the
- * scheduler stops; EPERM, @sched is NULL outside a task.
+ * What a task changes of its thread, the next task on this thread finds changed: the signal mask, the
+ * CPUs, the name, the nice value and scheduling policy, credentials, namespaces, and thread-local
+ * variables. So a task puts back what it has changed. Only errno and the floating-point environment
+ * are put back by the library, since this takes no system call.
+ *
+ * Return: 0, or -1 and errno: ENOMEM; EAGAIN, the scheduler has no thread for tasks yet, and there is
+ * none to be had; ECANCELED, the scheduler stops; EPERM, @sched is NULL outside a task, or the
+ * parent's in the child of a fork(); EINVAL, @fn is NULL.
  */
 int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 		   const struct switchto_task_attr *attr, struct switchto_task **task_out);
@@ -300,15 +332,26 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
  *
  * Tasks and other threads may call it. What the task wrote is seen afterwards.
  *
- * Return: 0, or -1 and errno: EDEADLK, @task is the caller; EINVAL, another call joins it
- * already; ECANCELED. After an error the handle is still the caller's.
+ * Return: 0, or -1 and errno: EDEADLK, @task is the caller; EINVAL, another call joins it already, it
+ * is detached, @task is NULL, or the handle was given back and no later task has it; ECANCELED; EPERM,
+ * a task of the parent in the child of a fork(). After an error the handle is still the caller's.
  */
 int switchto_join(struct switchto_task *task);
 
 /**
+ * switchto_end() - cancel a task, wait until it has ended, and give its handle back
+ *
+ * As switchto_cancel() and switchto_join(), but it also waits if the caller is cancelled. A task that
+ * has not begun, and whose scheduler does not run now, is not waited for, and will never run.
+ *
+ * Return: 0, or -1 and errno: as switchto_join(), but not ECANCELED.
+ */
+int switchto_end(struct switchto_task *task);
+
+/**
  * switchto_detach() - give a task's handle back, without waiting
  *
- * Return: 0, or -1 and EINVAL: another call joins the task.
+ * Return: 0, or -1 and errno: EINVAL, EPERM, as switchto_join().
  */
 int switchto_detach(struct switchto_task *task);
 
@@ -318,7 +361,8 @@ int switchto_detach(struct switchto_task *task);
  * From now on, each call of @task that would wait fails with ECANCELED instead. This includes the
  * call in which @task is, but not a wait for a mutex. Any thread may call switchto_cancel().
  *
- * Return: 0, or -1 and ESRCH: @task has ended.
+ * Return: 0, or -1 and errno: ESRCH, @task has ended; EINVAL, @task is NULL; EPERM, a task of the
+ * parent in the child of a fork().
  */
 int switchto_cancel(struct switchto_task *task);
 
@@ -345,7 +389,8 @@ int switchto_park(const struct timespec *deadline);
  * If the task is not parked, the next switchto_park() returns at once. At most one such
  * unpark is pending. Any thread may call it. Releases to the task.
  *
- * Return: 0, or -1 and ESRCH: @task has ended.
+ * Return: 0, or -1 and errno: ESRCH, @task has ended; EINVAL, @task is NULL; EPERM, a task of the
+ * parent in the child of a fork().
  */
 int switchto_unpark(struct switchto_task *task);
 
@@ -381,8 +426,9 @@ int switchto_block_end(void);
 
 /*
  * Between tasks, and between tasks and other threads. The task or thread that has waited longest is
- * served first: no later one overtakes it. All these objects are ready for use when zeroed, need no
- * end, and must not be moved while in use. A call releases to the task or thread that it wakes,
+ * served first. But a mutex may be locked by a later one that runs, as long as the oldest has waited
+ * for less than a millisecond. All these objects are ready for use when zeroed, need no end, and must
+ * not be moved, freed or zeroed while in use. A call releases to the task or thread that it wakes,
  * which acquires. switchto_cancel() ends no wait for a mutex, but all other waits. A task that ends
  * with a mutex locked ends the program, by abort(3): nobody could ever lock that mutex again.
  */
@@ -407,7 +453,8 @@ enum { SWITCHTO_STRICT = 8 };
 /**
  * switchto_mutex_lock() - lock a mutex
  *
- * Return: 0, or -1 and errno: EDEADLK, the caller has it. Without contention, no system call.
+ * Return: 0, or -1 and errno: EDEADLK, the caller has it; EPERM, it was locked before a fork(), and
+ * this is the child. Without contention, no system call.
  */
 int switchto_mutex_lock(struct switchto_mutex *mutex);
 
@@ -415,7 +462,7 @@ int switchto_mutex_lock(struct switchto_mutex *mutex);
 int switchto_mutex_trylock(struct switchto_mutex *mutex);
 
 /**
- * switchto_mutex_unlock() - unlock a mutex, or give it to whoever has waited longest
+ * switchto_mutex_unlock() - unlock a mutex, and wake whoever has waited longest
  *
  * Return: 0, or -1 and errno: EPERM, the caller does not have it.
  */
@@ -477,8 +524,9 @@ struct switchto_chan;
 
 /* Return: 0, or -1 and errno: EINVAL, @item_size is 0; ENOMEM. */
 int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size_t capacity);
-/* Nobody may be in a call for the channel. */
-void switchto_chan_destroy(struct switchto_chan *chan);
+/* NULL: does nothing. Return: 0, or -1 and EBUSY: somebody is in a call for the channel. While exit(3)
+ * ends the program, it does nothing then. */
+int switchto_chan_destroy(struct switchto_chan *chan);
 
 /**
  * switchto_chan_send() - send an item
@@ -500,9 +548,11 @@ int switchto_chan_recv(struct switchto_chan *chan, void *item, const struct time
 /* Ends all waits for it. Items in it can still be received. -1 and EPIPE: it was closed before. */
 int switchto_chan_close(struct switchto_chan *chan);
 
+enum switchto_op { SWITCHTO_SEND, SWITCHTO_RECEIVE };
+
 struct switchto_case {
-	struct switchto_chan *chan;
-	enum { SWITCHTO_SEND, SWITCHTO_RECEIVE } op;
+	struct switchto_chan *chan; /* NULL: the case is off, it never happens */
+	enum switchto_op op;
 	void *item;  /* the item to send, or where the received one goes */
 	bool closed; /* the result: the channel is closed, and nothing was sent or received */
 };
@@ -515,7 +565,8 @@ enum { SWITCHTO_SELECT_MAX = 64 };
  * @count:	1 to SWITCHTO_SELECT_MAX
  *
  * Return: the index of the case that was done, or whose channel is closed; or -1 and errno:
- * ETIMEDOUT, ECANCELED; EINVAL, @deadline, @count or an op.
+ * ETIMEDOUT, ECANCELED; EINVAL, @deadline, @count or an op, or no case has a channel and @deadline is
+ * NULL.
  */
 int switchto_select(struct switchto_case *cases, size_t count, const struct timespec *deadline);
 

@@ -6,6 +6,7 @@
  * its party first: that decides for which of its channels it is done. switchto_select() holds the
  * locks of all its channels while it looks, so nobody claims it meanwhile.
  */
+#define _GNU_SOURCE
 #include "internal.h"
 
 #include <stdlib.h>
@@ -129,6 +130,8 @@ static bool try_receive(struct switchto_chan *chan, void *item, struct party **f
 /* Can the case be done with? It was done, or its channel is closed. */
 static bool try_case(struct switchto_case *c, struct party **fire)
 {
+	if (!c->chan)
+		return false;
 	if (c->op == SWITCHTO_SEND) {
 		c->closed = c->chan->closed;
 		return c->closed || try_send(c->chan, c->item, fire);
@@ -161,9 +164,12 @@ int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size
 	return 0;
 }
 
-void switchto_chan_destroy(struct switchto_chan *chan)
+int switchto_chan_destroy(struct switchto_chan *chan)
 {
+	if (chan && (chan->senders.first || chan->receivers.first || chan->lock.owner))
+		return atomic_load(&switchto_exiting) ? 0 : fail(EBUSY);
 	free(chan);
+	return 0;
 }
 
 int switchto_chan_close(struct switchto_chan *chan)
@@ -171,7 +177,7 @@ int switchto_chan_close(struct switchto_chan *chan)
 	struct nodes *const both[] = { &chan->senders, &chan->receivers };
 	bool again;
 
-	switchto_mutex_lock(&chan->lock);
+	switchto_lock_inner(&chan->lock);
 	again = chan->closed;
 	chan->closed = true;
 	/* Receivers wait only while the buffer is empty: there is nothing left for them. */
@@ -187,7 +193,7 @@ int switchto_chan_close(struct switchto_chan *chan)
 	return again ? fail(EPIPE) : 0;
 }
 
-/* The channel of @cases after @last in the order of addresses, or NULL: all are locked in it. */
+/* The channel of @cases, if it has one, after @last in the order of addresses, or NULL: all are locked in it. */
 static struct switchto_chan *next_chan(struct switchto_case *cases, size_t count,
 				       const struct switchto_chan *last)
 {
@@ -204,7 +210,7 @@ static void lock_all(struct switchto_case *cases, size_t count)
 	struct switchto_chan *chan = NULL;
 
 	while ((chan = next_chan(cases, count, chan)))
-		switchto_mutex_lock(&chan->lock);
+		switchto_lock_inner(&chan->lock);
 }
 
 static void unlock_all(struct switchto_case *cases, size_t count)
@@ -225,14 +231,19 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 	nsec_t until = switchto_deadline(deadline);
 	struct node nodes[SWITCHTO_SELECT_MAX];
 	struct party party = { .done = 0 }, *fire = NULL;
-	size_t done = 0;
+	size_t done = 0, on = 0;
 	int error;
 
 	if (until < 0 || !count || count > SWITCHTO_SELECT_MAX)
 		return fail(EINVAL);
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
 		if (cases[i].op != SWITCHTO_SEND && cases[i].op != SWITCHTO_RECEIVE)
 			return fail(EINVAL);
+		on += !!cases[i].chan;
+	}
+	/* Nothing would ever end it. */
+	if (!on && until == NEVER)
+		return fail(EINVAL);
 
 	lock_all(cases, count);
 	while (done < count && !try_case(&cases[done], &fire))
@@ -247,7 +258,8 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 	switchto_waiter_begin(&party.waiter);
 	for (size_t i = 0; i < count; i++) {
 		nodes[i] = (struct node){ .party = &party, .index = i, .item = cases[i].item };
-		node_add(nodes_of(&cases[i]), &nodes[i]);
+		if (cases[i].chan)
+			node_add(nodes_of(&cases[i]), &nodes[i]);
 	}
 	unlock_all(cases, count);
 

@@ -18,6 +18,12 @@ bool switchto_slot_switched(struct thread *me, pid_t result);
 struct switchto_task *switchto_slot_next(struct slot *slot, bool none);
 
 /*
+ * @task is the next one, and has not run yet: the thread that is to run it. If there is none, @task
+ * waits, and it is the thread of another one.
+ */
+struct thread *switchto_slot_begin_task(struct slot *slot, struct switchto_task *task);
+
+/*
  * @me, which has a task or not, gives @slot to @next, and waits until it is given one again. False:
  * it is to end.
  */
@@ -69,6 +75,8 @@ static ALWAYS_INLINE void dispatch_task(struct thread *me)
 	struct switchto_task *task = next_task(slot);
 	struct thread *next = task->thread;
 
+	if (unlikely(!next))
+		next = switchto_slot_begin_task(slot, task);
 	if (next != me)
 		hand_over(me, slot, next, true);
 }

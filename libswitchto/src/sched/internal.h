@@ -59,6 +59,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -92,20 +93,21 @@ enum {
 /* In the probe sleep: WAITING for a descriptor. */
 enum { WAITING_IO = 6 };
 
+typedef void task_fn(void *arg);
+
 struct switchto_task {
 	struct switchto_entry entry; /* first: the policy's pointer is the task's */
 	_Atomic uint32_t state;
 	atomic_bool cancelled;
-	bool started;
 	bool bound;	   /* not to be stolen */
 	unsigned int held; /* mutexes that it has locked */
 	int woken_by;	   /* 0, ETIMEDOUT, ECANCELED or EBADF: set by who claims it */
 	struct slot *slot;
 	struct switchto_sched *sched;
-	struct thread *thread;
+	struct thread *thread;	    /* NULL: it has not run yet */
 	struct switchto_task *next; /* in an inbox, or among the free ones */
 	struct switchto_task *next_of_all;
-	void (*fn)(void *);
+	_Atomic(task_fn *) fn; /* NULL: it has begun */
 	void *arg;
 	nsec_t deadline;
 	size_t timer; /* its place among the slot's timers + 1; 0: none */
@@ -117,9 +119,14 @@ struct switchto_task {
 	} stats;
 };
 
-/* task->joiner of a task that has ended; whose handle was given back, or never taken. */
+/*
+ * task->joiner of a task that has ended; whose handle was given back, or never taken; of one that is
+ * not to run any more, and does not count; of no task.
+ */
 #define ENDED ((struct waiter *)1)
 #define DETACHED ((struct waiter *)2)
+#define DROPPED ((struct waiter *)3)
+#define FREE ((struct waiter *)4)
 
 /* A kernel thread that runs tasks, one after the other; or a slot's dispatcher. */
 struct thread {
@@ -134,6 +141,7 @@ struct thread {
 	struct switchto_sched *sched;
 	pthread_t pthread;
 	sem_t *begun; /* of who creates it: tid is known */
+	uint32_t fp;  /* fp_control() when it began */
 	atomic_bool exits;
 };
 
@@ -213,6 +221,10 @@ struct switchto_sched {
 	bool together;	/* the threads of a slot are to be on one CPU */
 	void (*report)(const char *text);
 	size_t stack_size;
+	unsigned int generation; /* of the process that made it */
+	atomic_bool has_thread;	 /* for tasks */
+	sigset_t mask;		 /* of its threads, from the first run on */
+	bool has_mask;
 	atomic_uint tasks; /* that have not ended */
 	atomic_bool running, stopping, cancels;
 	atomic_uint visitors;	  /* threads that are in a call and hold no task */
@@ -232,6 +244,29 @@ struct switchto_sched {
 };
 
 extern _Thread_local struct thread *switchto_current __attribute__((tls_model("initial-exec")));
+
+/* How many forks there were, each in the last one's child, since the library was loaded. */
+extern unsigned int switchto_generation;
+
+/* exit(3) ends the program: destructors of static objects may find them in use. */
+extern atomic_bool switchto_exiting;
+
+/* Is @sched one of the parent, of which there are no threads here? */
+static inline bool is_parents(const struct switchto_sched *sched)
+{
+	return unlikely(sched->generation != switchto_generation);
+}
+
+/*
+ * The address of a task, and of what stands for a thread that is none, says which generation they are
+ * of, see GENERATIONS: so the owner of a mutex, which may be gone, need not be asked.
+ */
+enum { GENERATIONS = 4, GENERATION_SIZE = 16 };
+
+static inline size_t generation_offset(void)
+{
+	return switchto_generation % GENERATIONS * GENERATION_SIZE;
+}
 
 /*
  * window(): a place between two atomic steps, where another thread may come in between. The tests
@@ -552,6 +587,11 @@ static ALWAYS_INLINE bool task_wake(struct slot *inside, struct switchto_task *t
 	return true;
 }
 
+/* Ends the program: @what is what the program must not do. */
+_Noreturn void switchto_misused(const char *what);
+
+/* The thread that is to run @task: an idle one, or a new one. NULL: there is none. */
+struct thread *switchto_thread_for(struct switchto_task *task);
 /* A new thread, parked; or NULL and errno. Its TID is known: somebody will switch to it. */
 struct thread *switchto_thread_create(struct switchto_sched *sched);
 /* @slot has no owner: gives it to @thread, which is parked. */
@@ -562,6 +602,9 @@ void switchto_thread_idle(struct thread *thread);
 /* 0 or an error number: ETIMEDOUT, and EAGAIN, EINTR. */
 int switchto_futex_wait(_Atomic uint32_t *word, uint32_t value, nsec_t deadline);
 void switchto_futex_wake(_Atomic uint32_t *word);
+
+/* The lock of an object of the library: sync.c. */
+void switchto_lock_inner(struct switchto_mutex *mutex);
 
 /* Where a task, or another thread, waits until it is told to go on. */
 struct waiter {

@@ -25,7 +25,10 @@ static void free_sched(struct switchto_sched *sched)
 		switchto_slot_end(&sched->slot[i]);
 	while ((task = sched->all_tasks)) {
 		sched->all_tasks = task->next_of_all;
-		free(task);
+		/* Its memory begins before: new_task(). */
+		free((void *)((uintptr_t)task &
+			      -(uintptr_t)(GENERATIONS *
+					   GENERATION_SIZE))); // NOLINT(performance-no-int-to-ptr)
 	}
 	for (unsigned int i = 0; i < LEAVES; i++)
 		free(atomic_load(&sched->marks[i]));
@@ -56,10 +59,47 @@ static int begin_ring(struct switchto_sched *sched, struct slot *slot)
 	return error;
 }
 
+unsigned int switchto_generation;
+
 /* The only thread of a child is no task: its scheduler's threads are not there. */
 static void forked(void)
 {
 	switchto_current = NULL;
+	switchto_generation++;
+}
+
+atomic_bool switchto_exiting;
+
+static void at_exit(void)
+{
+	atomic_store(&switchto_exiting, true);
+}
+
+/* The end of the program finds it before the destructors of what was made before the first run. */
+static void watch_exit(void)
+{
+	atexit(at_exit);
+}
+
+/* Can there be threads with such a stack? Also of the C library's own, and for thread-local storage. */
+static int try_stack_size(struct switchto_sched *sched)
+{
+	struct thread *thread;
+	pthread_attr_t attr;
+	int error = pthread_attr_init(&attr);
+
+	if (!error) {
+		error = pthread_attr_setstacksize(&attr, sched->stack_size);
+		pthread_attr_destroy(&attr);
+	}
+	if (error)
+		return error;
+	thread = switchto_thread_create(sched);
+	if (!thread)
+		return errno;
+	switchto_thread_idle(thread);
+	atomic_store(&sched->has_thread, true);
+	return 0;
 }
 
 static void watch_forks(void)
@@ -110,6 +150,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	sched->report = chosen.report;
 	sched->stack_size = chosen.stack_size;
 	sched->slice = chosen.slice < 0 ? NEVER : chosen.slice ? chosen.slice : SLICE;
+	sched->generation = switchto_generation;
 	place = secure_getenv("SWITCHTO_PLACE");
 	sched->together = !place || strcmp(place, "free") != 0;
 	pthread_mutex_init(&sched->lock, NULL);
@@ -120,6 +161,8 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 		if (!error)
 			error = begin_ring(sched, slot);
 	}
+	if (!error && sched->stack_size)
+		error = try_stack_size(sched);
 	if (error) {
 		free_sched(sched);
 		return fail(error);
@@ -204,12 +247,15 @@ static int run_slots(struct switchto_sched *sched, struct thread *me)
 
 int switchto_sched_run(struct switchto_sched *sched)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct thread me = { .sched = sched, .tid = switchto_self() };
 	int error = 0, place;
 
+	if (!sched)
+		return fail(EINVAL);
 	if (me.tid == -1)
 		return -1;
-	if (switchto_current)
+	if (switchto_current || is_parents(sched))
 		return fail(EPERM);
 	if (atomic_exchange(&sched->running, true))
 		return fail(EBUSY);
@@ -221,6 +267,9 @@ int switchto_sched_run(struct switchto_sched *sched)
 		atomic_store(&sched->running, false);
 		return fail(error);
 	}
+	pthread_once(&once, watch_exit);
+	pthread_sigmask(SIG_SETMASK, NULL, &sched->mask);
+	sched->has_mask = true;
 	switchto_current = &me;
 	if (sched->together)
 		switchto_place(SWITCHTO_STAY);
@@ -236,8 +285,10 @@ int switchto_sched_run(struct switchto_sched *sched)
 
 int switchto_sched_stop(struct switchto_sched *sched, int flags)
 {
-	if (flags & ~SWITCHTO_STOP_CANCEL)
+	if (!sched || flags & ~SWITCHTO_STOP_CANCEL)
 		return fail(EINVAL);
+	if (is_parents(sched))
+		return fail(EPERM);
 	if (flags & SWITCHTO_STOP_CANCEL)
 		atomic_store(&sched->cancels, true);
 	atomic_store(&sched->stopping, true);
@@ -254,8 +305,15 @@ int switchto_sched_destroy(struct switchto_sched *sched)
 {
 	struct thread *thread;
 
+	if (!sched)
+		return fail(EINVAL);
+	if (is_parents(sched)) {
+		/* None of its threads is here, whatever they were doing. */
+		free_sched(sched);
+		return 0;
+	}
 	if (atomic_load(&sched->running) || atomic_load(&sched->tasks))
-		return fail(EBUSY);
+		return atomic_load(&switchto_exiting) ? 0 : fail(EBUSY);
 	while (atomic_load(&sched->visitors))
 		sched_yield();
 	while ((thread = sched->threads)) {

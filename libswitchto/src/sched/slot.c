@@ -91,6 +91,8 @@ void switchto_slot_ready(struct slot *inside, struct switchto_task *task, enum s
 
 int switchto_slot_ready_woken(struct thread *me, struct switchto_task *task, bool inside)
 {
+	if (is_parents(task->sched))
+		return fail(EPERM);
 	switchto_slot_ready(inside ? me->slot : NULL, task, SWITCHTO_WOKEN);
 	if (inside)
 		leave(me);
@@ -147,30 +149,44 @@ bool switchto_slot_enter_late(struct thread *me, uint32_t owner)
 
 /* --- who is next --- */
 
-/* A thread without a task runs one that has not started itself: that saves a switch. */
-static void adopt(struct thread *me, struct switchto_task *task)
-{
-	struct thread *other = task->thread;
+/* So long a task waits for a thread, before it looks again. */
+#define NO_THREAD (NSEC_PER_SEC / 1000)
 
-	other->task = NULL;
-	switchto_thread_idle(other);
-	task->thread = me;
-	me->task = task;
+__attribute__((noinline)) struct thread *switchto_slot_begin_task(struct slot *slot,
+								  struct switchto_task *task)
+{
+	struct thread *thread;
+
+	while (!task->thread && !(thread = switchto_thread_for(task))) {
+		/* As if it slept; without memory, it is behind the others. */
+		task_prepare(task, WAITING);
+		if (switchto_timer_add(&slot->timers, task, switchto_now() + NO_THREAD))
+			task_wake(slot, task, WAITING, 0, SWITCHTO_YIELDED);
+		task = next_task(slot);
+	}
+	return task->thread;
 }
 
 bool switchto_slot_dispatch(struct thread *me)
 {
 	struct slot *slot = me->slot;
 	struct switchto_task *task = next_task(slot);
+	struct thread *next;
 
 	if (unlikely(!task))
 		return me != slot->dispatcher &&
 		       hand_over(me, slot, slot->dispatcher, me->task != NULL);
-	if (unlikely(!task->started) && !me->task && me != slot->dispatcher) {
-		adopt(me, task);
-		return true;
+	next = task->thread;
+	if (unlikely(!next)) {
+		/* A thread without a task runs it itself: that saves a switch. */
+		if (!me->task && me != slot->dispatcher) {
+			task->thread = me;
+			me->task = task;
+			return true;
+		}
+		next = switchto_slot_begin_task(slot, task);
 	}
-	return task->thread == me || hand_over(me, slot, task->thread, me->task != NULL);
+	return next == me || hand_over(me, slot, next, me->task != NULL);
 }
 
 int switchto_yield(void)

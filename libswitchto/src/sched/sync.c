@@ -10,6 +10,7 @@
  * that (STARVES), and unlock gives it the mutex. A mutex that is STRICT is always given: then each
  * short section that is contended costs a switch, or a wake-up of another slot.
  */
+#define _GNU_SOURCE
 #include "dispatch.h"
 
 enum {
@@ -31,10 +32,49 @@ struct queued {
 	bool given;   /* the mutex; set before it is woken */
 };
 
+/* Their addresses stand for a thread that is no task. */
+static _Thread_local _Alignas(
+	GENERATIONS *GENERATION_SIZE) char threads[GENERATIONS * GENERATION_SIZE];
+
+static __attribute__((noinline)) void *this_thread(void)
+{
+	return threads + generation_offset();
+}
+
 /* A task, or another thread. */
 static inline void *myself(struct thread *me)
 {
-	return likely(me && me->task) ? (void *)me->task : (void *)&switchto_current;
+	return likely(me && me->task) ? (void *)me->task : this_thread();
+}
+
+/* Also before a fork, of whose child it is the only thread. */
+static __attribute__((noinline)) bool is_this_thread(const void *owner)
+{
+	return (uintptr_t)owner - (uintptr_t)threads < sizeof(threads);
+}
+
+/* Has @me locked @mutex? */
+static inline bool has_locked(const struct switchto_mutex *mutex, struct thread *me)
+{
+	const void *owner = __atomic_load_n(&mutex->owner, __ATOMIC_RELAXED);
+
+	return likely(owner == myself(me)) || (!(me && me->task) && is_this_thread(owner));
+}
+
+/* Is @owner of a mutex in a process whose child this is? */
+static inline bool owned_before_fork(const void *owner)
+{
+	return owner && (uintptr_t)owner % (GENERATIONS * GENERATION_SIZE) != generation_offset();
+}
+
+/* @who can't lock @mutex: an error number, or 0: it is worth waiting. */
+static inline int bad_lock(struct switchto_mutex *mutex, const void *who)
+{
+	const void *owner = __atomic_load_n(&mutex->owner, __ATOMIC_RELAXED);
+
+	if (unlikely(owner == who))
+		return EDEADLK;
+	return unlikely(owned_before_fork(owner)) ? EPERM : 0;
 }
 
 /* --- mutexes --- */
@@ -120,9 +160,10 @@ static bool lock_or_stay(struct switchto_mutex *mutex, struct queued *queued)
 static __attribute__((noinline)) int lock_in_thread(struct switchto_mutex *mutex, void *who)
 {
 	struct queued queued = { .who = who };
+	const int error = bad_lock(mutex, who);
 
-	if (__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) == who)
-		return fail(EDEADLK);
+	if (error)
+		return fail(is_this_thread(mutex->owner) ? EDEADLK : error);
 	if (lock_or_push(mutex, &queued, who))
 		return 0;
 	do {
@@ -187,8 +228,10 @@ static __attribute__((noinline)) int lock_late(struct switchto_mutex *mutex, str
 {
 	if (enter_task(me))
 		return lock_inside(mutex, me, task);
-	if (!me->in_region || lock_in_thread(mutex, task))
+	if (!me->in_region)
 		return fail(EDEADLK);
+	if (lock_in_thread(mutex, task))
+		return -1;
 	task->held++;
 	return 0;
 }
@@ -196,8 +239,10 @@ static __attribute__((noinline)) int lock_late(struct switchto_mutex *mutex, str
 static __attribute__((noinline)) int lock_in_task(struct switchto_mutex *mutex, struct thread *me,
 						  struct switchto_task *task)
 {
-	if (unlikely(__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) == task))
-		return fail(EDEADLK);
+	const int error = bad_lock(mutex, task);
+
+	if (unlikely(error))
+		return fail(error);
 	return likely(try_enter(me)) ? lock_inside(mutex, me, task) : lock_late(mutex, me, task);
 }
 
@@ -207,9 +252,7 @@ int switchto_mutex_lock(struct switchto_mutex *mutex)
 	struct switchto_task *task = likely(me) ? me->task : NULL;
 
 	if (unlikely(!task))
-		return try_lock(mutex, &switchto_current) ?
-			       0 :
-			       lock_in_thread(mutex, &switchto_current);
+		return try_lock(mutex, this_thread()) ? 0 : lock_in_thread(mutex, this_thread());
 	if (unlikely(!try_lock(mutex, task)))
 		return lock_in_task(mutex, me, task);
 	task->held++;
@@ -311,10 +354,18 @@ int switchto_mutex_unlock(struct switchto_mutex *mutex)
 {
 	struct thread *me = switchto_current;
 
-	if (unlikely(__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) != myself(me)))
+	if (unlikely(!has_locked(mutex, me)))
 		return not_owner();
 	count_held(me, -1U);
 	return likely(!mutex->waiters) && likely(try_unlock(mutex)) ? 0 : unlock_slowly(mutex, me);
+}
+
+void switchto_lock_inner(struct switchto_mutex *mutex)
+{
+	if (unlikely(switchto_mutex_lock(mutex)))
+		switchto_misused(errno == EPERM ?
+					 "the child of a fork() uses what its parent was changing" :
+					 "a signal handler calls the library");
 }
 
 /* --- queues --- */
@@ -370,7 +421,7 @@ static int wait_in(struct switchto_queue *queue, nsec_t deadline, struct switcht
 	if (error) {
 		bool still_there;
 
-		switchto_mutex_lock(&queue->lock);
+		switchto_lock_inner(&queue->lock);
 		still_there = queued.who;
 		if (still_there)
 			take_out(queue, &queued);
@@ -394,9 +445,9 @@ int switchto_cond_wait(struct switchto_cond *cond, struct switchto_mutex *mutex,
 
 	if (until < 0)
 		return fail(EINVAL);
-	if (__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) != myself(switchto_current))
+	if (!has_locked(mutex, switchto_current))
 		return fail(EPERM);
-	switchto_mutex_lock(&cond->queue.lock);
+	switchto_lock_inner(&cond->queue.lock);
 	error = wait_in(&cond->queue, until, mutex);
 	switchto_mutex_lock(mutex);
 	return error ? fail(error) : 0;
@@ -406,7 +457,7 @@ void switchto_cond_signal(struct switchto_cond *cond)
 {
 	struct queued *first;
 
-	switchto_mutex_lock(&cond->queue.lock);
+	switchto_lock_inner(&cond->queue.lock);
 	first = take_first(&cond->queue);
 	switchto_mutex_unlock(&cond->queue.lock);
 	if (first)
@@ -436,7 +487,7 @@ void switchto_cond_broadcast(struct switchto_cond *cond)
 {
 	struct queued *all;
 
-	switchto_mutex_lock(&cond->queue.lock);
+	switchto_lock_inner(&cond->queue.lock);
 	all = take_all(&cond->queue);
 	switchto_mutex_unlock(&cond->queue.lock);
 	fire_all(all);
@@ -451,7 +502,7 @@ int switchto_sem_wait(struct switchto_sem *sem, const struct timespec *deadline)
 
 	if (until < 0)
 		return fail(EINVAL);
-	switchto_mutex_lock(&sem->queue.lock);
+	switchto_lock_inner(&sem->queue.lock);
 	if (sem->count) {
 		sem->count--;
 		switchto_mutex_unlock(&sem->queue.lock);
@@ -466,7 +517,7 @@ void switchto_sem_post(struct switchto_sem *sem)
 {
 	struct queued *first;
 
-	switchto_mutex_lock(&sem->queue.lock);
+	switchto_lock_inner(&sem->queue.lock);
 	first = take_first(&sem->queue);
 	if (!first)
 		sem->count++;
@@ -479,7 +530,7 @@ void switchto_sem_post(struct switchto_sem *sem)
 
 void switchto_group_add(struct switchto_group *group, unsigned long count)
 {
-	switchto_mutex_lock(&group->queue.lock);
+	switchto_lock_inner(&group->queue.lock);
 	group->count += count;
 	switchto_mutex_unlock(&group->queue.lock);
 }
@@ -489,7 +540,7 @@ int switchto_group_done(struct switchto_group *group)
 	struct queued *all = NULL;
 	bool bad;
 
-	switchto_mutex_lock(&group->queue.lock);
+	switchto_lock_inner(&group->queue.lock);
 	bad = !group->count;
 	if (!bad && !--group->count)
 		all = take_all(&group->queue);
@@ -505,7 +556,7 @@ int switchto_group_wait(struct switchto_group *group, const struct timespec *dea
 
 	if (until < 0)
 		return fail(EINVAL);
-	switchto_mutex_lock(&group->queue.lock);
+	switchto_lock_inner(&group->queue.lock);
 	if (!group->count) {
 		switchto_mutex_unlock(&group->queue.lock);
 		return 0;

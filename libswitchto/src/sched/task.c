@@ -31,6 +31,12 @@ void switchto_futex_wake(_Atomic uint32_t *word)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1);
 }
 
+void switchto_misused(const char *what)
+{
+	fprintf(stderr, "libswitchto-sched: %s\n", what);
+	abort();
+}
+
 /* --- sleep and wake --- */
 
 /* A PARKED task takes its token, a WAITING one keeps it. */
@@ -154,10 +160,15 @@ void switchto_thread_idle(struct thread *thread)
 
 static struct switchto_task *new_task(struct switchto_sched *sched)
 {
-	struct switchto_task *task = calloc(1, sizeof(*task));
+	const size_t all = GENERATIONS * GENERATION_SIZE;
+	struct switchto_task *task;
+	/* The address is that of the memory, and the offset. */
+	char *memory = aligned_alloc(all, (sizeof(*task) + 2 * all - GENERATION_SIZE - 1) & -all);
 
-	if (!task)
+	if (!memory)
 		return NULL;
+	task = (struct switchto_task *)(memory + generation_offset());
+	memset(task, 0, sizeof(*task));
 	atomic_init(&task->state, FINISHED);
 	task->sched = sched;
 	pthread_mutex_lock(&sched->lock);
@@ -169,6 +180,7 @@ static struct switchto_task *new_task(struct switchto_sched *sched)
 
 static void free_task(struct switchto_sched *sched, struct switchto_task *task)
 {
+	atomic_store_explicit(&task->joiner, FREE, memory_order_relaxed);
 	pthread_mutex_lock(&sched->lock);
 	task->next = sched->free_tasks;
 	sched->free_tasks = task;
@@ -204,25 +216,88 @@ static void end_task(struct thread *me)
 	window();
 	/* Whoever comes second, this or the call that gives the handle back, frees the task. */
 	joiner = atomic_exchange(&task->joiner, ENDED);
-	if (joiner == DETACHED)
+	if (joiner == DETACHED || joiner == DROPPED)
 		free_task(me->sched, task);
 	else if (joiner)
 		switchto_waiter_fire(me->slot, joiner);
-	task_ended(me->sched);
+	if (joiner != DROPPED)
+		task_ended(me->sched);
+}
+
+/* Of a task that is not to run. */
+static void run_nothing(void *arg)
+{
+	(void)arg;
+}
+
+/* How floating-point numbers are rounded, and so on, without what has happened. */
+static inline uint32_t fp_control(void)
+{
+#ifdef __x86_64__
+	uint16_t x87;
+
+	__asm__ volatile("fnstcw %0" : "=m"(x87));
+	return (__builtin_ia32_stmxcsr() & 0xffc0U) | (uint32_t)x87 << 16;
+#elif defined(__aarch64__)
+	uint64_t fpcr;
+
+	__asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+	return (uint32_t)fpcr;
+#else
+	return 0;
+#endif
+}
+
+static void set_fp_control(uint32_t fp)
+{
+#ifdef __x86_64__
+	const uint16_t x87 = (uint16_t)(fp >> 16);
+
+	__asm__ volatile("fldcw %0" : : "m"(x87));
+	__builtin_ia32_ldmxcsr(fp & 0xffffU);
+#elif defined(__aarch64__)
+	__asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)fp));
+#else
+	(void)fp;
+#endif
+}
+
+/*
+ * A thread keeps what its last task changed, see switchto_spawn(). What can be seen without a system
+ * call is put back.
+ */
+static inline void begin_clean(const struct thread *me)
+{
+	errno = 0;
+	if (unlikely(fp_control() != me->fp))
+		set_fp_control(me->fp);
 }
 
 static void run_task(struct thread *me)
 {
 	struct switchto_task *task = me->task;
+	task_fn *fn;
 
-	task->started = true;
+	begin_clean(me);
 	leave(me);
 	probe1(task_begin, task);
-	task->fn(task->arg);
+	fn = atomic_exchange_explicit(&task->fn, NULL, memory_order_relaxed);
+	fn(task->arg);
+	if (unlikely(switchto_current != me))
+		switchto_misused("the child of a fork() returned from the function of its task: "
+				 "end it with _exit() or exec");
 	/* A task may end in a blocking region. */
 	while (!enter())
 		switchto_block_end();
 	end_task(me);
+}
+
+/* The thread of a task ends: it was cancelled, or by pthread_exit(). */
+static void thread_exits(void *arg)
+{
+	(void)arg;
+	switchto_misused("a task ended its thread, by pthread_exit() or pthread_cancel(): "
+			 "return from the task's function instead");
 }
 
 static void *thread_main(void *arg)
@@ -236,6 +311,8 @@ static void *thread_main(void *arg)
 	if (me->sched->together)
 		switchto_place(SWITCHTO_STAY);
 	switchto_current = me;
+	me->fp = fp_control();
+	pthread_cleanup_push(thread_exits, NULL);
 	while (switchto_slot_await(me)) {
 		do
 			if (me->task)
@@ -249,6 +326,7 @@ static void *thread_main(void *arg)
 		if (atomic_fetch_sub(&me->sched->at_work, 1) == 1)
 			switchto_futex_wake(&me->sched->at_work);
 	}
+	pthread_cleanup_pop(false);
 	return NULL;
 }
 
@@ -268,6 +346,7 @@ struct thread *switchto_thread_create(struct switchto_sched *sched)
 {
 	struct thread *thread = calloc(1, sizeof(*thread));
 	pthread_attr_t attr;
+	sigset_t mask;
 	sem_t begun;
 	int error, place;
 
@@ -278,6 +357,9 @@ struct thread *switchto_thread_create(struct switchto_sched *sched)
 	thread->sched = sched;
 	thread->begun = &begun;
 	sem_init(&begun, 0, 0);
+	/* Not that of whatever task sleeps just now. */
+	if (sched->has_mask)
+		pthread_sigmask(SIG_SETMASK, &sched->mask, &mask);
 	error = pthread_attr_init(&attr);
 	if (!error) {
 		if (sched->stack_size)
@@ -286,6 +368,8 @@ struct thread *switchto_thread_create(struct switchto_sched *sched)
 			error = pthread_create(&thread->pthread, &attr, thread_main, thread);
 		pthread_attr_destroy(&attr);
 	}
+	if (sched->has_mask)
+		pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	if (!error) {
 		while (sem_wait(&begun))
 			;
@@ -309,37 +393,50 @@ struct thread *switchto_thread_create(struct switchto_sched *sched)
 	return thread;
 }
 
-/* A task with a thread, used before or new; or NULL and errno. */
-static struct switchto_task *get_task(struct switchto_sched *sched)
+static struct thread *take_idle(struct switchto_sched *sched)
 {
-	struct switchto_task *task;
 	struct thread *thread;
 
 	pthread_mutex_lock(&sched->lock);
-	task = sched->free_tasks;
-	if (task)
-		sched->free_tasks = task->next;
 	thread = sched->idle;
 	if (thread)
 		sched->idle = thread->next_idle;
 	pthread_mutex_unlock(&sched->lock);
-	if (!task)
-		task = new_task(sched);
-	if (task && !thread)
-		thread = switchto_thread_create(sched);
-	if (unlikely(!task || !thread)) {
-		int error = errno;
+	return thread;
+}
 
-		if (task)
-			free_task(sched, task);
-		if (thread)
-			switchto_thread_idle(thread);
-		errno = error;
+struct thread *switchto_thread_for(struct switchto_task *task)
+{
+	struct thread *thread = take_idle(task->sched);
+
+	if (!thread)
+		thread = switchto_thread_create(task->sched);
+	if (!thread)
 		return NULL;
-	}
 	task->thread = thread;
 	thread->task = task;
-	return task;
+	return thread;
+}
+
+/* A task, used before or new, of a scheduler with a thread at least; or NULL and errno. */
+static struct switchto_task *get_task(struct switchto_sched *sched)
+{
+	struct switchto_task *task;
+
+	if (unlikely(!atomic_load_explicit(&sched->has_thread, memory_order_relaxed))) {
+		struct thread *thread = switchto_thread_create(sched);
+
+		if (!thread)
+			return NULL;
+		switchto_thread_idle(thread);
+		atomic_store(&sched->has_thread, true);
+	}
+	pthread_mutex_lock(&sched->lock);
+	task = sched->free_tasks;
+	if (task)
+		sched->free_tasks = task->next;
+	pthread_mutex_unlock(&sched->lock);
+	return likely(task) ? task : new_task(sched);
 }
 
 /* --- the calls --- */
@@ -404,6 +501,10 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 			return fail(EPERM);
 		sched = me->sched;
 	}
+	if (unlikely(!fn))
+		return fail(EINVAL);
+	if (is_parents(sched))
+		return fail(EPERM);
 	if (atomic_load(&sched->stopping))
 		return fail(ECANCELED);
 	task = get_task(sched);
@@ -414,9 +515,9 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 		task->entry.attr = *attr;
 	if (unlikely(sched->flags & SWITCHTO_MEASURE))
 		memset(&task->stats, 0, sizeof(task->stats));
-	task->fn = fn;
+	atomic_store_explicit(&task->fn, fn, memory_order_relaxed);
 	task->arg = arg;
-	task->started = false;
+	task->thread = NULL;
 	task->timer = 0;
 	atomic_store(&task->cancelled, false);
 	atomic_store(&task->joiner, task_out ? NULL : DETACHED);
@@ -431,46 +532,104 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 	return 0;
 }
 
-int switchto_join(struct switchto_task *task)
+/* Is @task none of this process? An error number. */
+static inline int bad_task(const struct switchto_task *task)
+{
+	return unlikely(!task) ? EINVAL : is_parents(task->sched) ? EPERM : 0;
+}
+
+/* @task has ended: the call that comes first frees it. 0 or an error number. */
+static int give_back(struct switchto_task *task)
+{
+	struct waiter *ended = ENDED;
+
+	if (!atomic_compare_exchange_strong(&task->joiner, &ended, FREE))
+		return EINVAL;
+	free_task(task->sched, task);
+	return 0;
+}
+
+/* @task will not run: it counts no longer. Its scheduler may be destroyed then. */
+static void drop(struct switchto_task *task)
+{
+	struct switchto_sched *sched = task->sched;
+
+	atomic_fetch_add(&sched->visitors, 1);
+	task_ended(sched);
+	atomic_fetch_sub(&sched->visitors, 1);
+}
+
+/*
+ * Waits until @task has ended, and frees it. @ends: cancels it; if it has not begun, and can't begin
+ * now, it is not waited for, and does not run. 0 or an error number.
+ */
+static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
 {
 	struct thread *me = switchto_current;
 	struct waiter waiter, *other = NULL;
-	int error;
+	int error = bad_task(task);
 
+	if (unlikely(error))
+		return error;
 	if (me && me->task == task)
-		return fail(EDEADLK);
+		return EDEADLK;
 	switchto_waiter_begin(&waiter);
-	if (atomic_compare_exchange_strong(&task->joiner, &other, &waiter)) {
-		error = switchto_waiter_wait(&waiter, NEVER, true);
-		if (error) {
-			other = &waiter;
-			window();
-			if (atomic_compare_exchange_strong(&task->joiner, &other, NULL))
-				return fail(error);
-			/* It ends just now, and will fire. */
-			switchto_waiter_wait(&waiter, NEVER, false);
+	if (!atomic_compare_exchange_strong(&task->joiner, &other, &waiter))
+		return give_back(task);
+	if (ends) {
+		other = &waiter;
+		switchto_cancel(task);
+		window();
+		if (!atomic_load(&task->sched->running) && atomic_load(&task->fn) &&
+		    atomic_exchange(&task->fn, run_nothing) &&
+		    atomic_compare_exchange_strong(&task->joiner, &other, DROPPED)) {
+			drop(task);
+			return 0;
 		}
-	} else if (other != ENDED) {
-		return fail(EINVAL);
+	}
+	error = switchto_waiter_wait(&waiter, NEVER, !ends);
+	if (error) {
+		other = &waiter;
+		window();
+		if (atomic_compare_exchange_strong(&task->joiner, &other, NULL))
+			return error;
+		/* It ends just now, and will fire. */
+		switchto_waiter_wait(&waiter, NEVER, false);
 	}
 	free_task(task->sched, task);
 	return 0;
 }
 
+int switchto_join(struct switchto_task *task)
+{
+	const int error = join(task, false);
+
+	return unlikely(error) ? fail(error) : 0;
+}
+
+int switchto_end(struct switchto_task *task)
+{
+	const int error = join(task, true);
+
+	return error ? fail(error) : 0;
+}
+
 int switchto_detach(struct switchto_task *task)
 {
 	struct waiter *other = NULL;
+	int error = bad_task(task);
 
-	if (atomic_compare_exchange_strong(&task->joiner, &other, DETACHED))
-		return 0;
-	if (other != ENDED)
-		return fail(EINVAL);
-	free_task(task->sched, task);
-	return 0;
+	if (!error && !atomic_compare_exchange_strong(&task->joiner, &other, DETACHED))
+		error = give_back(task);
+	return error ? fail(error) : 0;
 }
 
 int switchto_cancel(struct switchto_task *task)
 {
+	const int error = bad_task(task);
+
+	if (error)
+		return fail(error);
 	if (atomic_load(&task->state) == FINISHED)
 		return fail(ESRCH);
 	atomic_store(&task->cancelled, true);
@@ -546,8 +705,11 @@ int switchto_sleep_until(const struct timespec *deadline)
 
 int switchto_unpark(struct switchto_task *task)
 {
-	uint32_t state = atomic_load(&task->state);
+	uint32_t state;
 
+	if (unlikely(!task))
+		return fail(EINVAL);
+	state = atomic_load(&task->state);
 	do {
 		if (state & FINISHED)
 			return fail(ESRCH);
