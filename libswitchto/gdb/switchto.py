@@ -22,7 +22,7 @@ EARLY_NONE, EARLY_CLOSED = 0, (1 << 64) - 1
 TOKEN, PARKED, FINISHED = 1, 2, 8
 WAITS = 4 | 16  # WAITING, LOCKING
 USER, INSIDE, OWNER_STATE = 1, 2, 3
-MARKS, NOT_READY = 1024, 8
+MARKS, NOT_READY, VERIFIED = 1024, 8, 4
 # The scheduling layer's own functions at the outer end of a task's stack.
 RUN_TASKS = ("run_task", "thread_main")
 
@@ -294,14 +294,14 @@ class Scheduler:
     def marks(self):
         """By the address of a task that waits for a descriptor: in words, for which."""
         found = {}
-        leaves = self.value["marks"]
+        leaves = gdb.parse_and_eval("switchto_marks")
         for index in range(leaves.type.range()[1] + 1):
             marks = array(leaves[index], MARKS)
             for offset in range(MARKS if marks is not None else 0):
                 for direction, words in (("in", "read"), ("out", "write")):
-                    mark = int(marks[offset][direction])
-                    if mark > NOT_READY and not mark & 1:
-                        found[mark] = " to %s fd %d" % (words, index * MARKS + offset)
+                    word = int(marks[offset][direction]["word"])
+                    if word > NOT_READY and not word & 1:
+                        found[word & ~VERIFIED] = " to %s fd %d" % (words, index * MARKS + offset)
         return found
 
     def index(self, slot):

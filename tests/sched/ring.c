@@ -69,7 +69,7 @@ static void refuse(void *arg)
 {
 	static const unsigned int flags[] = { IOSQE_IO_LINK, IOSQE_IO_HARDLINK, IOSQE_IO_DRAIN,
 					      IOSQE_CQE_SKIP_SUCCESS };
-	const struct timespec bad = { -1, 0 };
+	const struct timespec bad = { 0, -1 };
 	struct io_uring_sqe sqe = { 0 };
 
 	(void)arg;

@@ -268,14 +268,17 @@ static void never_early(void **state)
 
 static void bad_times(void *arg)
 {
-	const struct timespec bad[] = { { 0, -1 }, { 0, 1000000000 }, { -1, 0 } };
+	const struct timespec bad[] = { { 0, -1 }, { 0, 1000000000 } };
 
 	(void)arg;
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 2; i++) {
 		CHECK_ERR(&verdict, switchto_park(&bad[i]), EINVAL);
 		CHECK_ERR(&verdict, switchto_sleep_until(&bad[i]), EINVAL);
 	}
 	CHECK_ERR(&verdict, switchto_sleep_until(NULL), EINVAL);
+	/* Before the clock began: that has passed, as any other time. */
+	CHECK_EQ(&verdict, switchto_sleep_until(&(struct timespec){ -5, 0 }), 0);
+	CHECK_ERR(&verdict, switchto_park(&(struct timespec){ -5, 0 }), ETIMEDOUT);
 }
 
 static void bad_time(void **state)
@@ -487,7 +490,8 @@ static void calls_fail_outside(struct verdict *v)
 	CHECK_ERR(v, switchto_block_end(), EPERM);
 	CHECK_ERR(v, switchto_spawn(NULL, end, NULL, NULL, NULL), EPERM);
 	CHECK_ERR(v, switchto_read(0, NULL, 0, NULL), EPERM);
-	CHECK_ERR(v, switchto_close(0), EPERM);
+	/* Any thread may close. */
+	CHECK_ERR(v, switchto_close(-1), EBADF);
 	CHECK(v, switchto_task_self() == NULL);
 }
 

@@ -357,8 +357,8 @@ static void use_pipe(struct actor *a)
 		       write		? switchto_write(round_.pipe[which][1], data, size, &at) :
 					  switchto_read(round_.pipe[which][0], data, size, &at);
 
-	/* Two read it; or the ring is full of what the kernel did not take. */
-	if (done < 0 && (errno == EBUSY || (errno == EAGAIN && put_in(EAGAIN))))
+	/* The ring is full of what the kernel did not take. */
+	if (done < 0 && errno == EAGAIN && put_in(EAGAIN))
 		return;
 	if (went_well(a, done))
 		atomic_fetch_add(write ? &round_.written[which] : &round_.read[which], done);

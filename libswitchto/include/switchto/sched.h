@@ -76,6 +76,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #ifdef __cplusplus
@@ -573,19 +574,31 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 /* --- I/O --- */
 
 /*
- * As the system calls of these names. Instead of blocking, they let other tasks run. A socket, pipe
- * or other descriptor that can be polled is set to O_NONBLOCK at its first use. One task at a time
- * may wait to read from it, and one to write: a second one gets EBUSY. On a file or folder the call
- * goes to io_uring, as with switchto_await(); with the engine epoll, it is done in a blocking
- * region, and no deadline ends it.
+ * As the system calls of these names on a descriptor that blocks. Instead of blocking, they let other
+ * tasks run. So a write or send ends when all is written. If an error, the deadline or a cancellation
+ * comes first, it returns how much was written, and an error if nothing was. With MSG_WAITALL, a
+ * receive does the same. MSG_DONTWAIT and SPLICE_F_NONBLOCK mean what they always do.
  *
- * Close a descriptor with switchto_close(). It ends the waits for the descriptor with EBADF, and
- * removes the mark that the scheduler keeps for each descriptor number. After close(2), the
- * scheduler would take the next descriptor with this number for the old one.
+ * A socket, pipe or other descriptor that can be polled is set to O_NONBLOCK at its first use. Limits
+ * of time that are options of a socket (SO_RCVTIMEO, SO_SNDTIMEO) are not observed, deadlines are.
+ * If several tasks wait to read from a descriptor, or to write, they are served in the order in which
+ * they came.
  *
- * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED, EBUSY; ENOMEM, also for the
- * mark; ENOSPC, no watch of epoll left (/proc/sys/fs/epoll/max_user_watches); EINVAL, the deadline,
- * or the task is in a blocking region.
+ * On a file or folder, a call is done in a blocking region, and no deadline ends it. Those with an
+ * offset, switchto_openat() and switchto_fsync() go to io_uring instead, as with switchto_await(),
+ * if that is the engine.
+ *
+ * A descriptor may be used by tasks of several schedulers, also at once. Any thread may close it with
+ * switchto_close(), which ends all waits for it with EBADF. A library that closes a descriptor itself
+ * does not know of tasks: call switchto_forget() before. If nobody does, calls find out what became of
+ * the descriptor. If there is none with this number any more, a wait ends with EBADF. If there is
+ * another one, a call that has just begun goes on with that, and a wait that has lasted for long ends
+ * with EBADF. That takes up to 20 ms, or 5 ms for each descriptor for which tasks wait, if that is
+ * more.
+ *
+ * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED; ENOMEM, also for the mark of the
+ * descriptor; ENOSPC, no watch of epoll left (/proc/sys/fs/epoll/max_user_watches); EINVAL, the
+ * deadline, or the task is in a blocking region. EINTR does not occur.
  */
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline);
 ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline);
@@ -593,24 +606,40 @@ ssize_t switchto_readv(int fd, const struct iovec *parts, int count,
 		       const struct timespec *deadline);
 ssize_t switchto_writev(int fd, const struct iovec *parts, int count,
 			const struct timespec *deadline);
+ssize_t switchto_pread(int fd, void *buffer, size_t size, off_t offset,
+		       const struct timespec *deadline);
+ssize_t switchto_pwrite(int fd, const void *buffer, size_t size, off_t offset,
+			const struct timespec *deadline);
+ssize_t switchto_preadv(int fd, const struct iovec *parts, int count, off_t offset,
+			const struct timespec *deadline);
+ssize_t switchto_pwritev(int fd, const struct iovec *parts, int count, off_t offset,
+			 const struct timespec *deadline);
 ssize_t switchto_recv(int fd, void *buffer, size_t size, int flags,
 		      const struct timespec *deadline);
 ssize_t switchto_send(int fd, const void *buffer, size_t size, int flags,
 		      const struct timespec *deadline);
+ssize_t switchto_recvfrom(int fd, void *buffer, size_t size, int flags, struct sockaddr *address,
+			  socklen_t *length, const struct timespec *deadline);
+ssize_t switchto_sendto(int fd, const void *buffer, size_t size, int flags,
+			const struct sockaddr *address, socklen_t length,
+			const struct timespec *deadline);
 ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags,
 			 const struct timespec *deadline);
 ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
 			 const struct timespec *deadline);
 /*
- * Several messages in one call, which waits only for the first. Return: how many, at least 1.
+ * Several messages in one call. It ends when all are received or sent, or with an error, the deadline
+ * or a cancellation; with MSG_WAITFORONE, when one is received and there are no more. Return: how
+ * many, at least 1.
  */
 int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline);
 int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline);
-/* The new descriptor does not block. */
+/* As accept4(2). The new descriptor does not block. */
 int switchto_accept(int fd, struct sockaddr *address, socklen_t *length, int flags,
 		    const struct timespec *deadline);
+/* After a deadline, the connection may still be made. A further call waits for that. */
 int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 		     const struct timespec *deadline);
 /*
@@ -619,7 +648,27 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
  */
 ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, size_t size,
 			unsigned int flags, const struct timespec *deadline);
+ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
+			  const struct timespec *deadline);
+
+/**
+ * switchto_close() - close a descriptor
+ *
+ * Ends all waits for it with EBADF. Any thread may call it.
+ *
+ * Return: 0, or -1 and errno: as close(2), but not EINTR.
+ */
 int switchto_close(int fd);
+
+/**
+ * switchto_forget() - a descriptor is going to be closed by close(2)
+ *
+ * For libraries that close their descriptors themselves. Ends all waits for @fd with EBADF, and removes
+ * what the library knows about it. @fd stays open. Any thread may call it.
+ *
+ * Return: 0.
+ */
+int switchto_forget(int fd);
 
 /**
  * switchto_poll() - wait until a descriptor is ready, for libraries that make the calls themselves
@@ -632,6 +681,12 @@ int switchto_poll(int fd, short events, const struct timespec *deadline);
 /* By io_uring, or in a blocking region, as calls on a file. */
 int switchto_openat(int folder, const char *path, int flags, mode_t mode);
 int switchto_fsync(int fd);
+
+#ifdef WEXITED /* POSIX.1-2008 */
+/* The end of one process ends the wait at once. Else children are looked at every 10 ms. */
+int switchto_waitid(idtype_t idtype, id_t id, siginfo_t *info, int options,
+		    const struct timespec *deadline);
+#endif
 
 /**
  * switchto_await() - do an operation of io_uring, and let other tasks run meanwhile

@@ -81,14 +81,28 @@ static ALWAYS_INLINE void dispatch_task(struct thread *me)
 		hand_over(me, slot, next, true);
 }
 
+/* The task of @me does not wait in @word any more, if no event has taken it out already. */
+static inline bool take_back(struct thread *me, _Atomic uintptr_t *word)
+{
+	uintptr_t seen = atomic_load(word);
+
+	do
+		if (mark_task(seen) != me->task)
+			return false;
+	while (!atomic_compare_exchange_weak(word, &seen, NOT_READY));
+	return true;
+}
+
 /*
- * Waits once, as switchto_slot_wait_for(). @now: with 0, what @mark is. If that is still the task,
+ * Waits once, as switchto_slot_wait_for(). @now: with 0, what the word is. If that is still the task,
  * it has been woken for nothing.
  */
-static ALWAYS_INLINE int slot_wait_once(struct thread *me, _Atomic uintptr_t *mark,
+static ALWAYS_INLINE int slot_wait_once(struct thread *me, struct mark *mark,
+					struct direction *direction,
 					const struct timespec *deadline, uintptr_t *now)
 {
 	struct switchto_task *task = me->task;
+	_Atomic uintptr_t *word = &direction->word;
 	uintptr_t seen = NOT_READY;
 	int error;
 
@@ -97,14 +111,21 @@ static ALWAYS_INLINE int slot_wait_once(struct thread *me, _Atomic uintptr_t *ma
 	if (unlikely(!enter_task(me)))
 		return EDEADLK;
 	task_prepare(task, WAITING);
-	if (unlikely(!atomic_compare_exchange_strong(mark, &seen, (uintptr_t)task) &&
-		     seen != (uintptr_t)task)) {
+	if (unlikely(!atomic_compare_exchange_strong(word, &seen, (uintptr_t)task) &&
+		     mark_task(seen) != task)) {
 		switchto_task_stay(me);
 		leave(me);
 		*now = seen;
 		return mark_task(seen) ? EBUSY : 0;
 	}
 	window();
+	/* Paired with the store in move(). */
+	if (unlikely(atomic_load(&mark->sched) != me->sched)) {
+		take_back(me, word);
+		switchto_task_stay(me);
+		leave(me);
+		return task->woken_by == EBADF ? EBADF : ESTALE;
+	}
 	if (unlikely(task_cancelled(me))) {
 		error = ECANCELED;
 	} else if (unlikely(deadline)) {
@@ -116,12 +137,10 @@ static ALWAYS_INLINE int slot_wait_once(struct thread *me, _Atomic uintptr_t *ma
 		error = task->woken_by;
 	}
 	window();
-	seen = atomic_load(mark);
 	/* If an event came as well, the call is tried once more, and the error comes after that. */
-	if (unlikely(error) && error != EBADF &&
-	    (seen != (uintptr_t)task || !atomic_compare_exchange_strong(mark, &seen, NOT_READY)))
+	if (unlikely(error) && error != EBADF && !take_back(me, word))
 		error = 0;
-	*now = seen;
+	*now = atomic_load(word);
 	leave(me);
 	return error;
 }

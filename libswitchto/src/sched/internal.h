@@ -5,7 +5,7 @@
  * Who may touch what: a slot's queue, timers and poller belong to the thread that owns the
  * slot, and only inside the scheduler (enter() ... leave()). Other threads reach a slot by
  * its inbox. So nothing here needs a lock but the list of idle threads, and the marks of
- * descriptors, which are single words.
+ * descriptors when they are made and removed.
  *
  * Who owns a slot: the word slot->owner says it. Its owner changes it between USER and
  * INSIDE. In USER and BLOCKING, the monitor may take the slot away; in INSIDE nobody may. From USER,
@@ -182,6 +182,9 @@ struct slot {
 	atomic_bool long_regions; /* the last blocking region was one, see switchto_block_begin() */
 	struct timers timers;
 	int epoll, event;      /* what it polls, and the eventfd that wakes it */
+	int next_epoll;	       /* will be epoll, when all descriptors are in it; or -1 */
+	atomic_uint strays;    /* events of descriptors that the slot does not poll any more */
+	pthread_mutex_t adds;  /* held by who changes what epoll polls */
 	struct io_uring *ring; /* NULL: the engine is epoll */
 	bool unsubmitted;      /* the kernel has not taken all that is in the ring */
 
@@ -232,7 +235,8 @@ struct switchto_sched {
 	pthread_t monitor_thread;
 	nsec_t slice;		  /* NEVER: tasks have no slices */
 	_Atomic uint32_t at_work; /* slots whose dispatcher has not found that it is over */
-	_Atomic(struct mark *) marks[LEAVES]; /* of descriptors */
+	unsigned int next_mark;		  /* that the monitor verifies: poll.c */
+	nsec_t verified;		  /* when it did so */
 
 	pthread_mutex_t lock; /* of the rest */
 	struct thread *idle, *threads;
@@ -400,10 +404,13 @@ static inline void leave(struct thread *me)
 bool switchto_slot_dispatch(struct thread *me);
 
 /*
- * Waits until there was an event on @mark, if it is NOT_READY: 0 or an error number. In a task,
- * outside. The path of each request that has to wait.
+ * Waits until there was an event on @mark, if it is NOT_READY: 0 or an error number. EBUSY: another
+ * task waits. ESTALE: no slot of this scheduler polls it. In a task, outside. The path of each
+ * request that has to wait.
  */
-int switchto_slot_wait_for(struct thread *me, _Atomic uintptr_t *mark,
+struct mark;
+struct direction;
+int switchto_slot_wait_for(struct thread *me, struct mark *mark, struct direction *direction,
 			   const struct timespec *deadline);
 
 /* @me has no slot: waits until it is given one. False if it is to end. */
@@ -641,64 +648,113 @@ void switchto_monitor_end(struct switchto_sched *sched);
 /* --- descriptors: poll.c --- */
 
 /*
- * A mark for each descriptor and direction: an odd number counts its events; NOT_READY: there
- * was none since the last system call; or the task that waits for one. HUNG_UP: the other end is
- * closed, and no further event says that there is data. A short read does not end it, EAGAIN does.
- * Only of a stream does a short read say that it is empty: a datagram is shorter than the buffer.
+ * A mark for each descriptor number, in one table for the process: descriptors travel between
+ * schedulers. For each direction, it has a word and a list of turns.
  *
- * Those below NOT_READY, no event changes. UNKNOWN: no slot polls the descriptor. UNARMED: one
- * does, but not for output: most sockets are never full. BLOCKS: it can't be polled, and its
- * calls go into blocking regions.
+ * The word: an odd number, if a system call is to say what there is. It counts the events since it
+ * was NOT_READY: that there is nothing, or that an event will come if there is something. Or the
+ * task that waits for an event. UNKNOWN: no slot polls the descriptor. UNARMED: one does, but not
+ * for output: most sockets are never full.
  *
- * Events change a mark while a task makes its system call. So a task that has emptied the
- * descriptor sets NOT_READY only if the mark is what it was before the call.
+ * Input of streams is polled level-triggered: a slot that polls finds the descriptor again as long as
+ * it has something. So after a read that returned less than it asked for the mark is NOT_READY,
+ * whatever ended that read. Who does not read would be found again and again. So a mark that was
+ * reported REPORTS times goes over to edge-triggered, for its lifetime, and so does one that is polled
+ * for output. Then a short read says nothing, which STICKY in the word says, and a task reads until
+ * EAGAIN. So it is from the start for all but streams: of these, a short read mostly leaves more.
+ *
+ * Events change a word while a task makes its system call. So a task that has emptied the descriptor
+ * sets NOT_READY only if the word is what it was before the call. What is edge-triggered has an event
+ * after that change, if there is something: so a word that is older has changed by then.
  */
-enum { UNKNOWN, BLOCKS = 2, UNARMED = 4, HUNG_UP = 6, NOT_READY = 8, READY = 9, EVENT = 2 };
+enum { UNKNOWN, UNARMED = 4, NOT_READY = 8, READY = 1, STICKY = 2, EVENT = 4, REPORTS = 8 };
 
-static inline bool is_ready(uintptr_t mark)
+/* In a word with a task: the mark was verified during this wait, see switchto_poll_verify(). */
+enum { VERIFIED = 4 };
+
+static inline bool is_ready(uintptr_t word)
 {
-	return mark & 1;
+	return word & 1;
 }
 
-struct mark {
-	_Atomic uintptr_t in, out;
-	_Atomic uintptr_t slot; /* that polls the descriptor, and STREAM; 0: none */
-	pthread_mutex_t lock;	/* of changes of the slot */
+/*
+ * A call that waits for its turn: until no other one is in the word, nor before it in the list. The
+ * first of the list stays in it until its call is done.
+ */
+struct turn {
+	struct waiter waiter;
+	struct turn *next;
+	bool listed;
+	int error; /* EBADF: the descriptor is gone */
 };
 
-/* In mark->slot: a short read says that the descriptor is empty. */
-enum { STREAM = 1 };
+struct direction {
+	_Atomic uintptr_t word;
+	_Atomic(struct turn *) first; /* with the mark's lock; the last, too */
+	struct turn *last;
+};
 
-/* Has a read of @size, which returned @result, left nothing? */
-static inline bool was_emptied(const struct mark *mark, long result, size_t size)
-{
-	return (size_t)result < size &&
-	       atomic_load_explicit(&mark->slot, memory_order_relaxed) & STREAM;
-}
+struct mark {
+	struct direction in, out;
+	/* The one whose slot polls the descriptor. A task in a word is of this scheduler. */
+	_Atomic(struct switchto_sched *) sched;
+	/* With the lock: */
+	struct slot *slot;
+	pthread_mutex_t lock;
+	int fd;
+	atomic_uint in_vain; /* how often it was ready, and the call said EAGAIN */
+	atomic_bool edge;
+	atomic_bool socket;
+} __attribute__((aligned(128)));
 
-static inline struct switchto_task *mark_task(uintptr_t mark)
+static inline struct switchto_task *mark_task(uintptr_t word)
 {
-	if (is_ready(mark) || mark <= NOT_READY)
+	if (is_ready(word) || word <= NOT_READY)
 		return NULL;
-	return (struct switchto_task *)mark; // NOLINT(performance-no-int-to-ptr)
+	// NOLINTNEXTLINE(performance-no-int-to-ptr)
+	return (struct switchto_task *)(word & ~(uintptr_t)VERIFIED);
 }
 
-static inline struct mark *mark_of(struct switchto_sched *sched, unsigned int fd)
+extern _Atomic(struct mark *) switchto_marks[LEAVES];
+
+/* NULL: no descriptor with a number near @fd was ever used. */
+static inline struct mark *mark_of(unsigned int fd)
 {
 	struct mark *leaf;
 
 	if (unlikely(fd >= MARKS * LEAVES))
 		return NULL;
-	leaf = atomic_load_explicit(&sched->marks[fd / MARKS], memory_order_acquire);
+	leaf = atomic_load_explicit(&switchto_marks[fd / MARKS], memory_order_acquire);
 	return likely(leaf) ? &leaf[fd % MARKS] : NULL;
 }
 
 int switchto_poll_begin(struct slot *slot);
 void switchto_poll_end(struct slot *slot);
-/* Polls @fd from now on, if that can be, also for @output: its mark, or NULL and errno. */
+/*
+ * Has @fd polled by a slot of the caller's scheduler, also for @output: its mark, or NULL and errno.
+ * EPERM: it can't be polled. EBUSY: a task of another scheduler waits for the other direction.
+ */
 struct mark *switchto_poll_add(struct slot *slot, int fd, bool output);
-/* Closes @fd: who waits for it gets EBADF. 0, or -1 and errno. */
-int switchto_poll_close(struct switchto_sched *sched, int fd);
+/* The mark is reported too often, or in vain. */
+void switchto_poll_edge(struct mark *mark);
+/* Is @mark still one of the descriptor that has the number now? If not, it is UNKNOWN afterwards. */
+bool switchto_poll_is_valid(struct mark *mark);
+/* Ends the waits for @fd with EBADF, removes its mark, and @closes it: 0, or -1 and errno. */
+int switchto_poll_forget(int fd, bool closes);
+/* @fd is new: what is known of its number is of another descriptor. */
+void switchto_poll_new(int fd);
+/* Of the monitor: verifies some marks in which tasks of @sched wait. */
+void switchto_poll_verify(struct switchto_sched *sched);
+/* @sched ends. */
+void switchto_poll_leave(struct switchto_sched *sched);
+/* In the child of a fork. */
+void switchto_poll_forked(void);
+
+/* Waits until it is the turn of @turn: 0 or an error number. */
+int switchto_turn_wait(struct mark *mark, struct direction *direction, struct turn *turn,
+		       const struct timespec *deadline);
+/* The call is done. @turn: NULL, or listed. */
+void switchto_turn_end(struct mark *mark, struct direction *direction, struct turn *turn);
 
 /* --- the engine io_uring: ring.c --- */
 
@@ -711,11 +767,14 @@ void switchto_ring_reap(struct slot *slot);
 
 enum ring_call { RING_READ, RING_WRITE, RING_READV, RING_WRITEV, RING_OPENAT, RING_FSYNC };
 
+/* Begins the polls of the ring by @epoll: 0, or -1 and errno. */
+int switchto_ring_poll(struct slot *slot, int epoll);
+
 /*
- * The system call of that name, for a file, at its current position. @length: bytes, vectors or the
- * mode. As switchto_await().
+ * The system call of that name, for a file, at @offset. @length: bytes, vectors or the mode. @flags:
+ * of RING_OPENAT. As switchto_await().
  */
-int switchto_ring_call(enum ring_call what, int fd, const void *address, size_t length, int flags,
-		       const struct timespec *deadline);
+int switchto_ring_call(enum ring_call what, int fd, const void *address, size_t length,
+		       off_t offset, int flags, const struct timespec *deadline);
 
 #endif /* SWITCHTO_SCHED_INTERNAL_H */

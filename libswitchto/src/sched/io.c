@@ -1,16 +1,32 @@
 // SPDX-License-Identifier: MIT
 /*
- * I/O of tasks: the system call of that name on a descriptor that does not block, and a wait
- * if it says EAGAIN. A read of less than was asked for has emptied a stream: then the next one
- * waits at once, and saves the call that would say so. On a file, which can't be polled, the
- * slot's ring does it; without a ring, it is done in a blocking region.
+ * I/O of tasks: what the system call of that name does on a descriptor that blocks. The call is made
+ * on one that does not block, and waits if that says EAGAIN. A read of less than was asked for has
+ * emptied a stream: then the next one waits at once, and saves the call that would say so. If there
+ * was more, that wait is over as soon as the slot polls: internal.h says why.
+ *
+ * A file can't be polled. The slot's ring reads and writes it at an offset; what uses the file's own
+ * position, which only the system calls share as they should, is done in a blocking region.
  */
 #define _GNU_SOURCE
 #include "dispatch.h"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+/* A result that no call has: the descriptor can't be polled. */
+enum { NOT_POLLED = -4000 };
+
+/* After so many times in vain, a descriptor is polled edge-triggered. */
+enum { IN_VAIN = 64 };
 
 static inline struct thread *current_task(void)
 {
@@ -22,166 +38,471 @@ static inline struct thread *current_task(void)
 	return NULL;
 }
 
-/* Before a call that blocks. False, and errno: it may not be made. */
-static bool begin_to_block(const struct timespec *deadline)
-{
-	if (switchto_deadline(deadline) < 0)
-		errno = EINVAL;
-	else if (atomic_load(&switchto_current->task->cancelled))
-		errno = ECANCELED;
-	else
-		return !switchto_block_begin();
-	return false;
-}
-
-static ssize_t end_to_block(ssize_t result)
-{
-	int error = errno;
-
-	switchto_block_end();
-	errno = error;
-	return result;
-}
-
-#define BLOCKING(deadline, call) (begin_to_block(deadline) ? end_to_block(call) : -1)
-
 /* The result of CALL() as a function returns it. */
 static inline long with_errno(long result)
 {
 	return likely(result >= 0) ? result : fail((int)-result);
 }
 
-/* A call on a file: by the ring, if there is one. */
-static ssize_t on_file(enum ring_call what, long number, int fd, const void *address, size_t length,
-		       const struct timespec *deadline)
+/* Each call that was done ends here, also one that did not wait. */
+static inline long end_call(struct thread *me, long result)
 {
-	if (switchto_current->slot->ring)
-		return switchto_ring_call(what, fd, address, length, 0, deadline);
-	return BLOCKING(deadline,
-			with_errno(call6(number, fd, (long)address, (long)length, 0, 0, 0)));
+	return with_errno(spent(me, result));
 }
 
-/* The kernel takes no more messages in one call (UIO_MAXIOV). */
-enum { MESSAGES = 1024 };
+/* --- what blocks --- */
 
-enum next { CALL_IT, LOOK_AGAIN, FAIL, BLOCK };
-
-/* What to do with a mark that is neither ready nor NOT_READY. */
-static __attribute__((noinline)) enum next look_at(struct thread *me, int fd, uintptr_t before,
-						   bool output)
+/* Before a call that blocks. An error number: it may not be made. */
+static int begin_to_block(struct thread *me, const struct timespec *deadline)
 {
-	if (before == HUNG_UP)
-		return CALL_IT;
-	if (before == BLOCKS)
-		return BLOCK;
-	if (before == UNKNOWN || before == UNARMED)
-		return switchto_poll_add(me->slot, fd, output) ? LOOK_AGAIN : FAIL;
-	errno = EBUSY;
-	return FAIL;
+	if (switchto_deadline(deadline) < 0)
+		return EINVAL;
+	if (atomic_load(&me->task->cancelled))
+		return ECANCELED;
+	return switchto_block_begin() ? errno : 0;
 }
 
-/*
- * What to do with a mark that is not ready: waits, if there was no event. @before: the mark, and
- * what it is afterwards.
- */
-static ALWAYS_INLINE enum next make_ready(struct thread *me, int fd, struct mark *mark,
-					  uintptr_t *before, bool output, bool in_line,
-					  const struct timespec *deadline)
+/* The system call, in a blocking region. */
+static __attribute__((noinline)) long in_region(struct thread *me, const struct timespec *deadline,
+						long number, long a, long b, long c, long d, long e,
+						long f)
 {
-	_Atomic uintptr_t *direction = output ? &mark->out : &mark->in;
-	enum next next = LOOK_AGAIN;
+	long result;
 	int error;
 
-	if (likely(*before == NOT_READY)) {
-		if (in_line) {
-			error = slot_wait_once(me, direction, deadline, before);
-			if (likely(!error) && likely(is_ready(*before)))
-				return CALL_IT;
-		}
-		if (!in_line || (!error && mark_task(*before)))
-			error = switchto_slot_wait_for(me, direction, deadline);
-		if (unlikely(error)) {
-			errno = error;
-			return FAIL;
-		}
-	} else {
-		next = look_at(me, fd, *before, output);
-	}
-	if (next == LOOK_AGAIN)
-		*before = atomic_load_explicit(direction, memory_order_acquire);
-	return next;
+	do {
+		error = begin_to_block(me, deadline);
+		if (error)
+			return -error;
+		result = call6(number, a, b, c, d, e, f);
+		switchto_block_end();
+	} while (result == -EINTR);
+	return result;
+}
+
+#define IN_REGION(me, deadline, name, ...) IN_REGION_(me, deadline, SYS_##name, __VA_ARGS__, 0, 0, 0, 0)
+#define IN_REGION_(me, deadline, number, a, b, c, d, e, ...) \
+	in_region(me, deadline, number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
+
+/* The same on a ring, if there is one. */
+static long on_ring(struct thread *me, enum ring_call what, long number, int fd,
+		    const void *address, size_t length, off_t offset,
+		    const struct timespec *deadline)
+{
+	int result;
+
+	if (!me->slot->ring)
+		return in_region(me, deadline, number, fd, (long)address, (long)length, offset, 0,
+				 0);
+	do
+		result = switchto_ring_call(what, fd, address, length, offset, 0, deadline);
+	while (result == -1 && errno == EINTR);
+	return result == -1 ? -errno : result;
+}
+
+/* --- what waits --- */
+
+/* A system call on a descriptor, which is polled for it. */
+struct request {
+	int fd;
+	bool output;
+	bool plain;   /* no flag says that it is not to block: the descriptor must say so */
+	bool rest;    /* a part went before, and an error is not to be taken from the next call */
+	bool address; /* it has one, so to poll the descriptor does not say whether it is possible */
+	size_t size;  /* a shorter result has emptied a stream; 0: no result says so */
+	const struct timespec *deadline;
+	/* Instead of the system call. */
+	long (*call)(const struct request *request);
+	long number, a, b, c, d, e;
+};
+
+/* How far it is. */
+struct progress {
+	bool waited;	/* in the mark: others may wait for their turn */
+	int error;	/* of that wait */
+	uintptr_t word; /* before the last call */
+	long result;	/* of the last call; -EINTR: there was none */
+};
+
+static const struct progress no_progress = { .result = -EINTR };
+
+static long make_call(const struct request *r)
+{
+	return r->call ? r->call(r) : call6(r->number, r->fd, r->a, r->b, r->c, r->d, r->e);
+}
+
+/* What of @events is so now; 0: nothing; or a negative error number. */
+static long poll_now(int fd, short events)
+{
+	struct pollfd poller = { .fd = fd, .events = events };
+	int n;
+
+	/* With a signal, it fails even if it need not wait. */
+	do
+		n = poll(&poller, 1, 0);
+	while (n == -1 && errno == EINTR);
+	if (n == -1)
+		return -errno;
+	return n && poller.revents & POLLNVAL ? -EBADF : poller.revents;
 }
 
 /*
- * Is a call done that had @result, with mark @before? @emptied: it has left nothing there, so that
- * the next one waits at once. Otherwise @before is what the mark is now.
+ * Where nothing says when to try again, a call is tried again and again: soon, and then later.
+ * @count: how often it was. 0 or a negative error number.
  */
-static inline bool is_done(_Atomic uintptr_t *mark, uintptr_t *before, long result, bool emptied)
+static long nap(unsigned int *count, const struct timespec *deadline)
 {
-	uintptr_t expected = *before;
+	const nsec_t until = switchto_deadline(deadline), now = switchto_now();
+	nsec_t at = now + (50000LL << (*count < 8 ? *count : 8));
 
-	if (likely(result >= 0)) {
-		if (emptied && likely(is_ready(expected)))
-			atomic_compare_exchange_strong(mark, &expected, NOT_READY);
-		return true;
-	}
-	if (result != -EAGAIN && result != -EINTR)
-		return true;
-	if (result == -EAGAIN)
-		atomic_compare_exchange_strong(mark, &expected, NOT_READY);
-	*before = atomic_load_explicit(mark, memory_order_acquire);
-	return false;
+	if (until < 0)
+		return -EINVAL;
+	if (until <= now)
+		return -ETIMEDOUT;
+	++*count;
+	if (at > until)
+		at = until;
+	return switchto_sleep_until(
+		       &(struct timespec){ at / NSEC_PER_SEC, at % NSEC_PER_SEC }) ?
+		       -errno :
+		       0;
 }
 
-/* @call, until it is done. A macro, so that each call is a direct one. */
-#define UNTIL_DONE(fd, direction, emptied, deadline, call)           \
-	UNTIL_DONE_OR(fd, direction, false, emptied, deadline, call, \
-		      BLOCKING(deadline, with_errno(call)))
+/*
+ * The descriptor of @r was ready before the call: is it still the one that it was, and does it not
+ * block? Another process, or whoever closed it, may have changed that.
+ */
+static void look_at_flags(const struct request *r, struct mark *mark)
+{
+	const long flags = CALL(fcntl, r->fd, F_GETFL, 0);
 
-/* The same, but @on_file if it can't be polled. @in_line: the wait is. */
-#define UNTIL_DONE_OR(fd, direction, in_line, emptied, deadline, call, on_file)                  \
-	do {                                                                                     \
-		const bool output = offsetof(struct mark, direction) != 0;                       \
-		struct thread *me = current_task();                                              \
-		struct mark *mark;                                                               \
-		uintptr_t before;                                                                \
-                                                                                                 \
-		if (unlikely(!me))                                                               \
-			return -1;                                                               \
-		mark = mark_of(me->sched, (unsigned int)(fd));                                   \
-		if (unlikely(!mark) && !(mark = switchto_poll_add(me->slot, fd, output)))        \
-			return -1;                                                               \
-		before = atomic_load_explicit(&mark->direction, memory_order_acquire);           \
-		for (;;) {                                                                       \
-			enum next next = CALL_IT;                                                \
-                                                                                                 \
-			if (!is_ready(before))                                                   \
-				next = make_ready(me, fd, mark, &before, output, in_line,        \
-						  deadline);                                     \
-			if (likely(next == CALL_IT)) {                                           \
-				long result = call;                                              \
-                                                                                                 \
-				if (likely(is_done(&mark->direction, &before, result, emptied))) \
-					return with_errno(spent(me, result));                    \
-			} else if (next == BLOCK) {                                              \
-				return on_file;                                                  \
-			} else if (next == FAIL) {                                               \
-				return -1;                                                       \
-			}                                                                        \
-		}                                                                                \
-	} while (0)
+	if (flags >= 0 && !(flags & O_NONBLOCK) && switchto_poll_is_valid(mark))
+		CALL(fcntl, r->fd, F_SETFL, flags | O_NONBLOCK);
+}
+
+/* Was the rest refused, or is there no rest? Then the part that went before is the result. */
+static bool is_over(const struct request *r)
+{
+	int there = 0;
+
+	if (!(poll_now(r->fd, r->output ? POLLOUT : POLLIN) & (POLLHUP | POLLNVAL)))
+		return false;
+	return r->output || ioctl(r->fd, FIONREAD, &there) || !there;
+}
+
+/* Waits, if need be, for an event or for the turn. 0: look again; or a negative error number. */
+static long wait_for(struct thread *me, const struct request *r, struct mark **mark,
+		     struct progress *p, struct turn *turn, unsigned int *naps)
+{
+	struct direction *direction;
+	int error;
+
+	if (*mark) {
+		direction = r->output ? &(*mark)->out : &(*mark)->in;
+		if (mark_task(p->word) ||
+		    (atomic_load(&direction->first) && !turn->listed && !p->waited))
+			return -switchto_turn_wait(*mark, direction, turn, r->deadline);
+		if (p->word == NOT_READY) {
+			error = switchto_slot_wait_for(me, *mark, direction, r->deadline);
+			if (error == EBUSY) /* another task came in between */
+				return 0;
+			if (error != ESTALE) {
+				p->waited = true;
+				return -error;
+			}
+		}
+	}
+	if (switchto_poll_add(me->slot, r->fd, r->output))
+		error = 0;
+	else if (errno == EBUSY)
+		error = (int)-nap(naps, r->deadline);
+	else
+		error = errno == EPERM ? -NOT_POLLED : errno;
+	*mark = mark_of((unsigned int)r->fd);
+	return -error;
+}
+
+/*
+ * The last call said EAGAIN: what @mark says of it. 0: try again, and after a wait if it says so; or
+ * a negative error number. @again: without a wait in @mark.
+ */
+static long after_nothing(const struct request *r, struct mark *mark, struct direction *direction,
+			  uintptr_t word, unsigned int *naps, bool *again)
+{
+	if (r->address && poll_now(r->fd, POLLOUT) & POLLOUT) {
+		*again = true;
+		return nap(naps, r->deadline);
+	}
+	if (!is_ready(word) ||
+	    !atomic_compare_exchange_strong(&direction->word, &word, NOT_READY))
+		return 0;
+	/* An error may make it ready, or what this call can't take: and does so again. */
+	if (word & STICKY || atomic_fetch_add(&mark->in_vain, 1) >= IN_VAIN)
+		switchto_poll_edge(mark);
+	return 0;
+}
+
+/* Makes the call until it is done: its result, a negative error number, or NOT_POLLED. */
+static __attribute__((noinline)) long perform(struct thread *me, const struct request *r,
+					      struct progress p)
+{
+	struct mark *mark = mark_of((unsigned int)r->fd);
+	struct direction *direction = NULL;
+	struct turn turn = { .listed = false };
+	bool checked = !r->plain, late = p.error == ETIMEDOUT, again = late;
+	unsigned int naps = 0;
+	long error = 0;
+
+	if (p.error && !late && p.error != EBUSY && p.error != ESTALE)
+		p.result = -p.error;
+	while (p.result == -EINTR || p.result == -EAGAIN) {
+		if (mark)
+			direction = r->output ? &mark->out : &mark->in;
+		if (p.result == -EAGAIN) {
+			/* After the deadline, it was tried once more. */
+			error = late ? -ETIMEDOUT :
+				       after_nothing(r, mark, direction, p.word, &naps, &again);
+			p.result = error ? error : -EINTR;
+			continue;
+		}
+		p.word = UNKNOWN;
+		if (mark)
+			p.word = atomic_load_explicit(&direction->word, memory_order_acquire);
+		if (!is_ready(p.word) && !again) {
+			checked = true; /* by an event, or when it was added */
+			error = wait_for(me, r, &mark, &p, &turn, &naps);
+			late = again = error == -ETIMEDOUT;
+			if (error && !late)
+				p.result = error;
+			continue;
+		}
+		if (!checked) {
+			checked = true;
+			look_at_flags(r, mark);
+			continue;
+		}
+		again = false;
+		p.result = r->rest && is_over(r) ? -EPIPE : make_call(r);
+		if (p.result >= 0 && (size_t)p.result < r->size && is_ready(p.word) &&
+		    !(p.word & STICKY))
+			atomic_compare_exchange_strong(&direction->word, &p.word, NOT_READY);
+	}
+	if (p.waited || turn.listed) {
+		direction = r->output ? &mark->out : &mark->in;
+		if (atomic_load(&direction->first))
+			switchto_turn_end(mark, direction, &turn);
+	}
+	return p.result;
+}
+
+/*
+ * The path of a request: recvfrom(2) of a descriptor that has a mark, with a wait in line if there
+ * is nothing. False: to be performed, from @p on.
+ */
+static ALWAYS_INLINE bool try_receive(struct thread *me, struct mark *mark, int fd, void *buffer,
+				      size_t size, int flags, const struct timespec *deadline,
+				      struct progress *p)
+{
+	uintptr_t word = atomic_load_explicit(&mark->in.word, memory_order_acquire);
+
+	if (likely(word == NOT_READY)) {
+		if (unlikely(atomic_load_explicit(&mark->in.first, memory_order_relaxed)))
+			return false;
+		p->error = slot_wait_once(me, mark, &mark->in, deadline, &word);
+		if (unlikely(p->error))
+			return false;
+		p->waited = true;
+	}
+	if (unlikely(!is_ready(word)))
+		return false;
+	p->word = word;
+	p->result = CALL(recvfrom, fd, buffer, size, flags | MSG_DONTWAIT, NULL, NULL);
+	if (unlikely(p->result < 0))
+		return false;
+	if ((size_t)p->result < size && likely(!(word & STICKY)))
+		atomic_compare_exchange_strong(&mark->in.word, &word, NOT_READY);
+	if (unlikely(atomic_load(&mark->in.first)) && p->waited)
+		switchto_turn_end(mark, &mark->in, NULL);
+	return true;
+}
+
+/* --- calls that go on after a part --- */
+
+static int socket_type(int fd)
+{
+	socklen_t size = sizeof(int);
+	int type;
+
+	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) ? 0 : type;
+}
+
+static size_t length_of(const struct iovec *parts, size_t count)
+{
+	size_t length = 0;
+
+	for (size_t i = 0; i < count; i++)
+		length += parts[i].iov_len;
+	return length;
+}
+
+/*
+ * Was a receive with MSG_WAITALL cut short by what is between two parts of the stream: urgent data,
+ * descriptors, or another sender? @flags: of the message.
+ */
+static bool is_between(int fd, int flags)
+{
+	socklen_t size = sizeof(int);
+	int at_mark = 0, credentials = 0, there = 0;
+
+	if (!ioctl(fd, SIOCATMARK, &at_mark) && at_mark)
+		return true;
+	if (!(flags & MSG_CTRUNC))
+		return false;
+	if (getsockopt(fd, SOL_SOCKET, SO_PASSCRED, &credentials, &size) || !credentials)
+		return true;
+	return !ioctl(fd, FIONREAD, &there) && there;
+}
+
+/*
+ * Sends or receives what is left, when @done bytes of @parts are done, as a call on a descriptor that
+ * blocks: until all is done, or there is an error, the deadline, a cancellation, or the end. Returns
+ * how much is done then.
+ */
+static __attribute__((noinline)) long do_rest(struct thread *me, int fd, bool output,
+					      const struct iovec *parts, size_t count, size_t done,
+					      int flags, const struct timespec *deadline)
+{
+	const bool socket = socket_type(fd) != 0;
+	size_t before = 0;
+
+	for (size_t i = 0; i < count;) {
+		const size_t left = count - i < 1024 ? count - i : 1024;
+		struct iovec part = parts[i];
+		struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+		struct request r = {
+			.fd = fd,
+			.output = output,
+			.rest = true,
+			.deadline = deadline,
+			.number = output ? SYS_writev : SYS_readv,
+		};
+		long result;
+
+		if (done >= before + part.iov_len) {
+			before += part.iov_len;
+			i++;
+			continue;
+		}
+		if (done == before) {
+			/* All that are left, as they are. */
+			message.msg_iov = (struct iovec *)&parts[i];
+			message.msg_iovlen = left;
+		} else {
+			part.iov_base = (char *)part.iov_base + (done - before);
+			part.iov_len -= done - before;
+		}
+		r.a = (long)message.msg_iov;
+		r.b = (long)message.msg_iovlen;
+		if (socket) {
+			/* Once something went, an error has no signal. */
+			r.number = output ? SYS_sendmsg : SYS_recvmsg;
+			r.a = (long)&message;
+			r.b = flags | MSG_DONTWAIT | (output ? MSG_NOSIGNAL : 0);
+		}
+		result = perform(me, &r, no_progress);
+		if (result <= 0)
+			break;
+		done += (size_t)result;
+		if (!output && is_between(fd, message.msg_flags))
+			break;
+	}
+	return (long)done;
+}
+
+/* The result of a call for output that had @result. */
+static inline long whole(struct thread *me, int fd, const struct iovec *parts, size_t count,
+			 long result, int flags, const struct timespec *deadline)
+{
+	if (likely(result <= 0) || (size_t)result >= length_of(parts, count))
+		return result;
+	return do_rest(me, fd, true, parts, count, (size_t)result, flags, deadline);
+}
+
+/* Is @fd known to be a socket? Then a flag can say that the call is not to block. */
+static inline bool is_socket(int fd)
+{
+	const struct mark *mark = mark_of((unsigned int)fd);
+
+	return mark && atomic_load_explicit(&mark->sched, memory_order_relaxed) &&
+	       atomic_load_explicit(&mark->socket, memory_order_relaxed);
+}
+
+/* A call found that @fd is no socket any more. */
+static void no_socket(int fd)
+{
+	switchto_poll_is_valid(mark_of((unsigned int)fd));
+}
+
+/* --- reads and writes --- */
 
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline)
 {
-	UNTIL_DONE_OR(fd, in, false, was_emptied(mark, result, size), deadline,
-		      CALL(read, fd, buffer, size),
-		      on_file(RING_READ, SYS_read, fd, buffer, size, deadline));
+	struct request r = {
+		.fd = fd,
+		.plain = true,
+		.size = size,
+		.deadline = deadline,
+		.number = SYS_read,
+		.a = (long)buffer,
+		.b = (long)size,
+	};
+	struct thread *me = current_task();
+	struct progress p = no_progress;
+	long result;
+
+	if (unlikely(!me))
+		return -1;
+	/* One of no bytes waits for nothing, but with recv(2) it does. */
+	if (likely(is_socket(fd)) && likely(size)) {
+		struct request receive = r;
+
+		if (likely(try_receive(me, mark_of((unsigned int)fd), fd, buffer, size, 0, deadline,
+				       &p)))
+			return end_call(me, p.result);
+		receive.plain = false;
+		receive.number = SYS_recvfrom;
+		receive.c = MSG_DONTWAIT;
+		result = perform(me, &receive, p);
+		if (result != -ENOTSOCK)
+			return end_call(me, result);
+		no_socket(fd);
+	}
+	result = perform(me, &r, no_progress);
+	if (result == NOT_POLLED)
+		result = IN_REGION(me, deadline, read, fd, buffer, size);
+	return end_call(me, result);
 }
 
-ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline)
+ssize_t switchto_readv(int fd, const struct iovec *parts, int count,
+		       const struct timespec *deadline)
 {
-	UNTIL_DONE_OR(fd, out, false, false, deadline, CALL(write, fd, buffer, size),
-		      on_file(RING_WRITE, SYS_write, fd, buffer, size, deadline));
+	struct request r = {
+		.fd = fd,
+		.plain = true,
+		.deadline = deadline,
+		.number = SYS_readv,
+		.a = (long)parts,
+		.b = count,
+	};
+	struct thread *me = current_task();
+	long result;
+
+	if (unlikely(!me))
+		return -1;
+	result = perform(me, &r, no_progress);
+	if (result == NOT_POLLED)
+		result = IN_REGION(me, deadline, readv, fd, parts, count);
+	return end_call(me, result);
 }
 
 /* With these flags a call does not wait, and what it says is not said of the socket's data. */
@@ -189,284 +510,819 @@ enum { AT_ONCE = MSG_DONTWAIT | MSG_ERRQUEUE | MSG_OOB };
 
 /* A system call with its arguments, once. */
 static __attribute__((noinline)) ssize_t once(long number, int fd, const void *address, long third,
-					      int fourth)
+					      int fourth, const void *fifth, const void *sixth)
 {
 	struct thread *me = current_task();
+	long result;
 
 	if (!me)
 		return -1;
-	return with_errno(spent(me, call6(number, fd, (long)address, third, fourth, 0, 0)));
+	do
+		result = call6(number, fd, (long)address, third, fourth, (long)fifth, (long)sixth);
+	while (result == -EINTR);
+	return end_call(me, result);
 }
 
-static __attribute__((noinline)) ssize_t recv_specially(int fd, void *buffer, size_t size,
-							int flags, const struct timespec *deadline)
+/* MSG_PEEK with MSG_WAITALL: all at once, or what there is at the end. */
+static long peek_all(const struct request *r)
 {
+	const long result = call6(r->number, r->fd, r->a, r->b, r->c, r->d, r->e);
+
+	if (result <= 0 || (size_t)result >= r->size || is_between(r->fd, 0) ||
+	    poll_now(r->fd, POLLRDHUP) & (POLLRDHUP | POLLHUP))
+		return result;
+	return -EAGAIN;
+}
+
+static long receive_peek_all(struct thread *me, struct request *r)
+{
+	struct mark *mark = switchto_poll_add(me->slot, r->fd, false);
+	long result;
+
+	/* Each part that comes is an event, though the first is there. */
+	if (mark)
+		switchto_poll_edge(mark);
+	r->call = peek_all;
+	result = perform(me, r, no_progress);
+	if (result == -ETIMEDOUT || result == -ECANCELED) {
+		const long found = call6(r->number, r->fd, r->a, r->b, r->c, r->d, r->e);
+
+		if (found > 0)
+			result = found;
+	}
+	return result;
+}
+
+static __attribute__((noinline)) ssize_t receive_specially(struct thread *me, int fd, void *buffer,
+							   size_t size, int flags,
+							   const struct timespec *deadline)
+{
+	struct iovec part = { buffer, size };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	struct request r = {
+		.fd = fd,
+		.deadline = deadline,
+		.number = SYS_recvfrom,
+		.a = (long)buffer,
+		.b = (long)size,
+		.c = flags | MSG_DONTWAIT,
+	};
+	const bool all = flags & MSG_WAITALL && socket_type(fd) == SOCK_STREAM;
+	long result;
+
 	if (flags & AT_ONCE)
-		return once(SYS_recvfrom, fd, buffer, (long)size, flags | MSG_DONTWAIT);
-	/* A short one leaves all there. */
-	UNTIL_DONE(fd, in, false, deadline, CALL(recvfrom, fd, buffer, size, flags, NULL, NULL));
+		return once(SYS_recvfrom, fd, buffer, (long)size, flags | MSG_DONTWAIT, NULL, NULL);
+	if (all && flags & MSG_PEEK) {
+		r.size = size;
+		return end_call(me, receive_peek_all(me, &r));
+	}
+	if (!all) /* MSG_PEEK leaves all there */
+		return end_call(me, perform(me, &r, no_progress));
+	/* This says where the stream has a seam. */
+	r.number = SYS_recvmsg;
+	r.a = (long)&message;
+	r.b = flags | MSG_DONTWAIT;
+	result = perform(me, &r, no_progress);
+	if (result > 0 && (size_t)result < size && !is_between(fd, message.msg_flags))
+		result = do_rest(me, fd, false, &part, 1, (size_t)result, flags, deadline);
+	return end_call(me, result);
 }
 
 ssize_t switchto_recv(int fd, void *buffer, size_t size, int flags, const struct timespec *deadline)
 {
-	if (unlikely(flags & (AT_ONCE | MSG_PEEK)))
-		return recv_specially(fd, buffer, size, flags, deadline);
-	UNTIL_DONE_OR(fd, in, true, was_emptied(mark, result, size), deadline,
-		      CALL(recvfrom, fd, buffer, size, flags, NULL, NULL),
-		      BLOCKING(deadline,
-			       with_errno(CALL(recvfrom, fd, buffer, size, flags, NULL, NULL))));
+	struct thread *me = current_task();
+	struct progress p = no_progress;
+	struct request r;
+	struct mark *mark;
+
+	if (unlikely(!me))
+		return -1;
+	if (unlikely(flags & (AT_ONCE | MSG_PEEK | MSG_WAITALL)))
+		return receive_specially(me, fd, buffer, size, flags, deadline);
+	mark = mark_of((unsigned int)fd);
+	if (likely(mark) && likely(try_receive(me, mark, fd, buffer, size, flags, deadline, &p)))
+		return end_call(me, p.result);
+	r = (struct request){
+		.fd = fd,
+		.size = size,
+		.deadline = deadline,
+		.number = SYS_recvfrom,
+		.a = (long)buffer,
+		.b = (long)size,
+		.c = flags | MSG_DONTWAIT,
+	};
+	return end_call(me, perform(me, &r, p));
 }
 
-static __attribute__((noinline)) ssize_t send_later(int fd, const void *buffer, size_t size,
-						    int flags, const struct timespec *deadline)
+ssize_t switchto_recvfrom(int fd, void *buffer, size_t size, int flags, struct sockaddr *address,
+			  socklen_t *length, const struct timespec *deadline)
 {
-	UNTIL_DONE(fd, out, false, deadline, CALL(sendto, fd, buffer, size, flags, NULL, 0));
+	struct thread *me;
+	struct request r = {
+		.fd = fd,
+		.deadline = deadline,
+		.number = SYS_recvfrom,
+		.a = (long)buffer,
+		.b = (long)size,
+		.c = flags | MSG_DONTWAIT,
+		.d = (long)address,
+		.e = (long)length,
+	};
+
+	/* Only datagrams have an address. */
+	if (!address || flags & MSG_WAITALL)
+		return switchto_recv(fd, buffer, size, flags, deadline);
+	if (flags & AT_ONCE)
+		return once(SYS_recvfrom, fd, buffer, (long)size, flags | MSG_DONTWAIT, address,
+			    length);
+	me = current_task();
+	return me ? end_call(me, perform(me, &r, no_progress)) : -1;
+}
+
+/* What @message brought of new descriptors. True: it brought some, or they had no room. */
+static bool take_descriptors(struct msghdr *message)
+{
+	bool found = message->msg_flags & MSG_CTRUNC;
+
+	if (!message->msg_control)
+		return found;
+	for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part;
+	     part = CMSG_NXTHDR(message, part)) {
+		if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+			continue;
+		found = true;
+		for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= part->cmsg_len; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(fd));
+			switchto_poll_new(fd);
+		}
+	}
+	return found;
+}
+
+ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct timespec *deadline)
+{
+	struct request r = {
+		.fd = fd,
+		.deadline = deadline,
+		.number = SYS_recvmsg,
+		.a = (long)message,
+		.b = flags | MSG_DONTWAIT,
+	};
+	struct thread *me;
+	long result;
+	bool seam;
+
+	if (unlikely(flags & AT_ONCE))
+		return once(SYS_recvmsg, fd, message, flags | MSG_DONTWAIT, 0, NULL, NULL);
+	me = current_task();
+	if (unlikely(!me))
+		return -1;
+	if (unlikely(flags & MSG_WAITALL && flags & MSG_PEEK) && socket_type(fd) == SOCK_STREAM) {
+		r.size = length_of(message->msg_iov, message->msg_iovlen);
+		return end_call(me, receive_peek_all(me, &r));
+	}
+	result = perform(me, &r, no_progress);
+	if (result < 0)
+		return end_call(me, result);
+	seam = take_descriptors(message);
+	if (unlikely(flags & MSG_WAITALL) && result && !seam &&
+	    (size_t)result < length_of(message->msg_iov, message->msg_iovlen) &&
+	    socket_type(fd) == SOCK_STREAM && !is_between(fd, 0))
+		result = do_rest(me, fd, false, message->msg_iov, message->msg_iovlen,
+				 (size_t)result, flags, deadline);
+	return end_call(me, result);
+}
+
+static __attribute__((noinline)) ssize_t send_later(struct thread *me, int fd, const void *buffer,
+						    size_t size, int flags, long result,
+						    const struct timespec *deadline)
+{
+	const struct iovec part = { (void *)buffer, size };
+	struct request r = {
+		.fd = fd,
+		.output = true,
+		.deadline = deadline,
+		.number = SYS_sendto,
+		.a = (long)buffer,
+		.b = (long)size,
+		.c = flags | MSG_DONTWAIT,
+	};
+
+	if (result < 0)
+		result = perform(me, &r, no_progress);
+	return whole(me, fd, &part, 1, result, flags, deadline);
+}
+
+/* Most sockets take all at once. So it is tried before anything is polled. */
+static ALWAYS_INLINE long send_now(struct thread *me, int fd, const void *buffer, size_t size,
+				   int flags, const struct timespec *deadline)
+{
+	const long result = CALL(sendto, fd, buffer, size, flags | MSG_DONTWAIT, NULL, 0);
+
+	if (likely((size_t)result == size) || flags & MSG_DONTWAIT ||
+	    (result < 0 && result != -EAGAIN && result != -EINTR))
+		return result;
+	return send_later(me, fd, buffer, size, flags, result, deadline);
 }
 
 ssize_t switchto_send(int fd, const void *buffer, size_t size, int flags,
 		      const struct timespec *deadline)
 {
-	struct thread *me = switchto_current;
+	struct thread *me = current_task();
 
-	if (likely(me && me->task)) {
-		long result = CALL(sendto, fd, buffer, size, flags | MSG_DONTWAIT, NULL, 0);
-
-		if (likely(result >= 0))
-			return spent(me, result);
-		if ((result != -EAGAIN && result != -EINTR) || flags & MSG_DONTWAIT)
-			return fail((int)-spent(me, result));
-	}
-	return send_later(fd, buffer, size, flags, deadline);
+	if (unlikely(!me))
+		return -1;
+	return end_call(me, send_now(me, fd, buffer, size, flags, deadline));
 }
 
-ssize_t switchto_readv(int fd, const struct iovec *parts, int count,
-		       const struct timespec *deadline)
+ssize_t switchto_sendto(int fd, const void *buffer, size_t size, int flags,
+			const struct sockaddr *address, socklen_t length,
+			const struct timespec *deadline)
 {
-	UNTIL_DONE_OR(fd, in, false, false, deadline, CALL(readv, fd, parts, count),
-		      on_file(RING_READV, SYS_readv, fd, parts, (size_t)count, deadline));
+	struct request r = {
+		.fd = fd,
+		.output = true,
+		.address = true,
+		.deadline = deadline,
+		.number = SYS_sendto,
+		.a = (long)buffer,
+		.b = (long)size,
+		.c = flags | MSG_DONTWAIT,
+		.d = (long)address,
+		.e = length,
+	};
+	const struct iovec part = { (void *)buffer, size };
+	struct thread *me;
+	long result;
+
+	if (!address)
+		return switchto_send(fd, buffer, size, flags, deadline);
+	if (flags & MSG_DONTWAIT)
+		return once(SYS_sendto, fd, buffer, (long)size, flags, address,
+			    (void *)(uintptr_t)length);
+	me = current_task();
+	if (!me)
+		return -1;
+	result = CALL(sendto, fd, buffer, size, flags | MSG_DONTWAIT, address, length);
+	if (result == -EAGAIN || result == -EINTR)
+		result = perform(me, &r, no_progress);
+	return end_call(me, whole(me, fd, &part, 1, result, flags, deadline));
+}
+
+ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline)
+{
+	struct iovec part = { (void *)buffer, size };
+	struct request r = {
+		.fd = fd,
+		.output = true,
+		.plain = true,
+		.deadline = deadline,
+		.number = SYS_write,
+		.a = (long)buffer,
+		.b = (long)size,
+	};
+	struct thread *me = current_task();
+	long result;
+
+	if (unlikely(!me))
+		return -1;
+	if (likely(is_socket(fd))) {
+		result = send_now(me, fd, buffer, size, 0, deadline);
+		if (likely(result != -ENOTSOCK))
+			return end_call(me, result);
+		no_socket(fd);
+	}
+	result = perform(me, &r, no_progress);
+	if (result == NOT_POLLED)
+		return end_call(me, IN_REGION(me, deadline, write, fd, buffer, size));
+	return end_call(me, whole(me, fd, &part, 1, result, 0, deadline));
 }
 
 ssize_t switchto_writev(int fd, const struct iovec *parts, int count,
 			const struct timespec *deadline)
 {
-	UNTIL_DONE_OR(fd, out, false, false, deadline, CALL(writev, fd, parts, count),
-		      on_file(RING_WRITEV, SYS_writev, fd, parts, (size_t)count, deadline));
+	struct request r = {
+		.fd = fd,
+		.output = true,
+		.plain = true,
+		.deadline = deadline,
+		.number = SYS_writev,
+		.a = (long)parts,
+		.b = count,
+	};
+	struct thread *me = current_task();
+	long result;
+
+	if (unlikely(!me))
+		return -1;
+	result = perform(me, &r, no_progress);
+	if (result == NOT_POLLED)
+		return end_call(me, IN_REGION(me, deadline, writev, fd, parts, count));
+	return end_call(me, whole(me, fd, parts, (size_t)count, result, 0, deadline));
 }
 
-ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct timespec *deadline)
+/* A message until it is whole: the result, or a negative error number. */
+static long send_message(struct thread *me, int fd, const struct msghdr *message, int flags,
+			 const struct timespec *deadline)
 {
-	if (unlikely(flags & AT_ONCE))
-		return once(SYS_recvmsg, fd, message, flags | MSG_DONTWAIT, 0);
-	UNTIL_DONE(fd, in, false, deadline, CALL(recvmsg, fd, message, flags));
+	struct request r = {
+		.fd = fd,
+		.output = true,
+		.address = message->msg_name,
+		.deadline = deadline,
+		.number = SYS_sendmsg,
+		.a = (long)message,
+		.b = flags | MSG_DONTWAIT,
+	};
+	long result = CALL(sendmsg, fd, message, flags | MSG_DONTWAIT);
+
+	if (result == -EAGAIN || result == -EINTR)
+		result = perform(me, &r, no_progress);
+	return whole(me, fd, message->msg_iov, message->msg_iovlen, result, flags, deadline);
 }
 
 ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
 			 const struct timespec *deadline)
 {
+	struct thread *me;
+
 	if (unlikely(flags & MSG_DONTWAIT))
-		return once(SYS_sendmsg, fd, message, flags, 0);
-	UNTIL_DONE(fd, out, false, deadline, CALL(sendmsg, fd, message, flags));
+		return once(SYS_sendmsg, fd, message, flags, 0, NULL, NULL);
+	me = current_task();
+	return likely(me) ? end_call(me, send_message(me, fd, message, flags, deadline)) : -1;
 }
+
+/* --- several messages --- */
+
+/* The kernel takes no more messages in one call (UIO_MAXIOV). */
+enum { MESSAGES = 1024 };
 
 static inline unsigned int at_most(unsigned int a, unsigned int b)
 {
 	return a < b ? a : b;
 }
 
-/*
- * It takes messages until there are no more: fewer than @count have emptied the socket. An error in
- * between is an event of its own.
- */
 int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
 {
+	struct request r = {
+		.fd = fd,
+		.deadline = deadline,
+		.number = SYS_recvmmsg,
+		.c = (flags | MSG_DONTWAIT) & ~MSG_WAITFORONE,
+	};
+	unsigned int done = 0;
+	struct thread *me;
+	long result;
+
 	count = at_most(count, MESSAGES);
 	if (unlikely(flags & AT_ONCE))
-		return (int)once(SYS_recvmmsg, fd, messages, count, flags | MSG_DONTWAIT);
-	UNTIL_DONE(fd, in, (unsigned long)result < count, deadline,
-		   CALL(recvmmsg, fd, messages, count, flags & ~MSG_WAITFORONE, NULL));
-}
-
-static __attribute__((noinline)) int send_many_later(int fd, struct mmsghdr *messages,
-						     unsigned int count, int flags,
-						     const struct timespec *deadline)
-{
-	UNTIL_DONE(fd, out, false, deadline, CALL(sendmmsg, fd, messages, count, flags));
+		return (int)once(SYS_recvmmsg, fd, messages, count, flags | MSG_DONTWAIT, NULL,
+				 NULL);
+	me = current_task();
+	if (unlikely(!me))
+		return -1;
+	do {
+		r.a = (long)(messages + done);
+		r.b = r.size = count - done;
+		result = perform(me, &r, no_progress);
+		for (long i = 0; i < result; i++)
+			take_descriptors(&messages[done + (unsigned int)i].msg_hdr);
+		if (result <= 0)
+			break;
+		done += (unsigned int)result;
+		/* An error in between is for the next call. */
+		r.rest = true;
+	} while (done < count && !(flags & MSG_WAITFORONE));
+	return (int)end_call(me, done ? (long)done : result);
 }
 
 /* A socket of UDP that is polled for output has an event for each message that is gone. */
 int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
 {
-	struct thread *me = switchto_current;
+	unsigned int done = 0;
+	struct thread *me = current_task();
+	long result;
 
-	if (likely(me && me->task)) {
-		long result = CALL(sendmmsg, fd, messages, count, flags | MSG_DONTWAIT);
+	if (unlikely(!me))
+		return -1;
+	count = at_most(count, MESSAGES);
+	for (;;) {
+		struct mmsghdr *last = messages + done;
 
-		if (likely(result >= 0))
-			return (int)spent(me, result);
-		if ((result != -EAGAIN && result != -EINTR) || flags & MSG_DONTWAIT)
-			return fail((int)-spent(me, result));
+		result = CALL(sendmmsg, fd, last, count - done, flags | MSG_DONTWAIT);
+		if (likely(result >= 0)) {
+			done += (unsigned int)result;
+			if (likely(done == count) || flags & MSG_DONTWAIT)
+				break;
+			/* Of a stream, the last message may have gone in part. */
+			last += result;
+			if (result && last[-1].msg_len)
+				last[-1].msg_len = (unsigned int)whole(
+					me, fd, last[-1].msg_hdr.msg_iov,
+					last[-1].msg_hdr.msg_iovlen, last[-1].msg_len, flags,
+					deadline);
+		} else if (result != -EAGAIN && result != -EINTR) {
+			break;
+		} else if (flags & MSG_DONTWAIT) {
+			break;
+		}
+		/* This waits. */
+		result = send_message(me, fd, &last->msg_hdr, flags, deadline);
+		if (result < 0)
+			break;
+		last->msg_len = (unsigned int)result;
+		if (++done == count)
+			break;
 	}
-	return send_many_later(fd, messages, count, flags, deadline);
+	return (int)end_call(me, done ? (long)done : result);
 }
+
+/* --- connections --- */
 
 int switchto_accept(int fd, struct sockaddr *address, socklen_t *length, int flags,
 		    const struct timespec *deadline)
 {
-	UNTIL_DONE(fd, in, false, deadline,
-		   CALL(accept4, fd, address, length, flags | SOCK_NONBLOCK));
+	struct request r = {
+		.fd = fd,
+		.plain = true,
+		.deadline = deadline,
+		.number = SYS_accept4,
+		.a = (long)address,
+		.b = (long)length,
+		.c = flags | SOCK_NONBLOCK,
+	};
+	struct thread *me = current_task();
+	long result;
+
+	if (unlikely(!me))
+		return -1;
+	result = perform(me, &r, no_progress);
+	if (result == NOT_POLLED)
+		result = -ENOTSOCK;
+	if (likely(result >= 0))
+		switchto_poll_new((int)result);
+	return (int)end_call(me, result);
 }
 
-/* What of @events is so now; 0: nothing; -1 and errno. */
-static int poll_now(int fd, short events)
+static long poll_call(const struct request *r)
 {
-	struct pollfd poller = { .fd = fd, .events = events };
-	int n = poll(&poller, 1, 0);
+	const long found = poll_now(r->fd, (short)r->a);
 
-	if (n == 1 && poller.revents & POLLNVAL)
-		return fail(EBADF);
-	return n == 1 ? poller.revents : n;
-}
-
-/* Waits for an event on @mark after the one that made it @before: 0, or -1 and errno. */
-static int wait_after(struct thread *me, _Atomic uintptr_t *mark, uintptr_t before,
-		      const struct timespec *deadline)
-{
-	int error;
-
-	if (is_ready(before) || before == HUNG_UP)
-		atomic_compare_exchange_strong(mark, &before, NOT_READY);
-	error = switchto_slot_wait_for(me, mark, deadline);
-	return error ? fail(error) : 0;
-}
-
-/* Polled, for @output or input. NULL and errno: it can't be. */
-static struct mark *mark_for(struct thread *me, int fd, bool output)
-{
-	struct mark *mark = mark_of(me->sched, (unsigned int)fd);
-	uintptr_t before = UNKNOWN;
-
-	if (mark)
-		before = atomic_load(output ? &mark->out : &mark->in);
-	return before == UNKNOWN || before == UNARMED ? switchto_poll_add(me->slot, fd, output) :
-							mark;
+	return found ? found : -EAGAIN;
 }
 
 int switchto_poll(int fd, short events, const struct timespec *deadline)
 {
-	const bool output = events & POLLOUT;
+	struct request r = {
+		.fd = fd,
+		.output = events & POLLOUT,
+		.deadline = deadline,
+		.call = poll_call,
+		.a = events,
+	};
 	struct thread *me = current_task();
-	_Atomic uintptr_t *direction;
-	struct mark *mark;
+	struct progress p = no_progress;
+	struct mark *mark = mark_of((unsigned int)fd);
 
 	if (!me)
 		return -1;
 	/* A task waits in one place. */
-	if (output == !!(events & (POLLIN | POLLRDHUP)) || events & ~(POLLIN | POLLRDHUP | POLLOUT))
+	if (r.output == !!(events & (POLLIN | POLLRDHUP)) ||
+	    events & ~(POLLIN | POLLRDHUP | POLLOUT))
 		return fail(EINVAL);
-	mark = mark_for(me, fd, output);
-	if (!mark)
-		return -1;
-	direction = output ? &mark->out : &mark->in;
-	for (;;) {
-		uintptr_t before = atomic_load(direction);
-		int found = poll_now(fd, events);
-
-		if (found)
-			return found > 0 ? (int)spent(me, found) : -1;
-		if (before == UNKNOWN)
-			return fail(EBADF);
-		if (wait_after(me, direction, before, deadline))
-			return -1;
-	}
+	if (mark)
+		p.word = atomic_load(r.output ? &mark->out.word : &mark->in.word);
+	p.result = poll_call(&r);
+	if (p.result == -EAGAIN && !mark)
+		p.result = -EINTR;
+	return (int)end_call(me, perform(me, &r, p));
 }
 
 int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 		     const struct timespec *deadline)
 {
-	socklen_t size = sizeof(int);
-	int flags, error;
+	/* An error ends the wait, too. */
+	const struct request r = {
+		.fd = fd,
+		.output = true,
+		.deadline = deadline,
+		.call = poll_call,
+		.a = POLLOUT,
+	};
+	struct mark *mark = mark_of((unsigned int)fd);
+	struct thread *me = current_task();
+	unsigned int naps = 0, waits = 0;
+	long result, flags;
 
-	if (!current_task())
+	if (!me)
 		return -1;
 	/* Before it is polled: to epoll, a socket without a connection is one that was hung up. */
-	flags = fcntl(fd, F_GETFL);
-	if (flags == -1 || fcntl(fd, F_SETFL, flags | O_NONBLOCK))
-		return -1;
-	if (connect(fd, address, length) == 0)
-		return 0;
-	if (errno != EINPROGRESS && errno != EINTR)
-		return -1;
-	if (switchto_poll(fd, POLLOUT, deadline) == -1)
-		return -1;
-	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size))
-		return -1;
-	return error ? fail(error) : 0;
+	flags = CALL(fcntl, fd, F_GETFL, 0);
+	if (flags < 0)
+		return (int)end_call(me, flags);
+	/* A new socket, maybe with an old number. */
+	if (mark && atomic_load(&mark->sched))
+		switchto_poll_is_valid(mark);
+	if (!(flags & O_NONBLOCK))
+		CALL(fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+	for (;;) {
+		long error = 0;
+
+		result = CALL(connect, fd, address, length);
+		if (result == -EISCONN && waits)
+			result = 0;
+		if (result == -EINPROGRESS || result == -EALREADY)
+			error = waits++ < 2 || waits % 2 ? perform(me, &r, no_progress) :
+							   nap(&naps, deadline);
+		else if (result == -EAGAIN && address->sa_family == AF_UNIX)
+			error = nap(&naps, deadline);
+		else if (result != -EINTR)
+			return (int)end_call(me, result);
+		if (error < 0)
+			return (int)end_call(me, error);
+	}
 }
 
-/* Waits for one end of a splice, if it is the one that is not ready: 0, or -1 and errno. */
-static int wait_for_end(struct thread *me, int fd, struct mark *mark, uintptr_t before, bool output,
-			const struct timespec *deadline)
+/* --- from one descriptor to another --- */
+
+/* Can @fd be polled? 1 or 0, or a negative error number. */
+static int is_polled(struct thread *me, int fd, bool output)
 {
-	if (before == UNKNOWN)
-		return fail(EBADF);
-	if (before == BLOCKS || poll_now(fd, output ? POLLOUT : POLLIN))
-		return 0;
-	return wait_after(me, output ? &mark->out : &mark->in, before, deadline);
+	if (switchto_poll_add(me->slot, fd, output) || errno == EBUSY)
+		return 1;
+	return errno == EPERM ? 0 : -errno;
+}
+
+/* The events of @r that count. A message in the queue of errors does not. */
+static long ready_call(const struct request *r)
+{
+	const long found = poll_now(r->fd, (short)r->a);
+
+	return found < 0 || found & r->b ? found : -EAGAIN;
+}
+
+/* The call said EAGAIN: waits for the end that is not ready. 0 or a negative error number. */
+static long wait_for_end(struct thread *me, int from, int to, unsigned int *waits,
+			 unsigned int *naps, const struct timespec *deadline)
+{
+	struct request source = {
+		.fd = from,
+		.deadline = deadline,
+		.call = ready_call,
+		.a = POLLIN,
+		.b = POLLIN | POLLHUP | POLLNVAL,
+	};
+	struct request target = {
+		.fd = to,
+		.output = true,
+		.deadline = deadline,
+		.call = ready_call,
+		.a = POLLOUT,
+		/* Of a pipe, an error is that nobody reads. */
+		.b = POLLOUT | POLLHUP | POLLNVAL | (socket_type(to) ? 0 : POLLERR),
+	};
+	const struct request *wait = ready_call(&source) == -EAGAIN ? &source : &target;
+	long result;
+
+	/* Both may be ready, but not for each other. */
+	if (wait == &target && ready_call(&target) != -EAGAIN && ++*waits > 2)
+		return nap(naps, deadline);
+	result = perform(me, wait, no_progress);
+	return result < 0 ? result : 0;
+}
+
+/* splice(2) or sendfile(2), and waits for the end that is not ready. */
+static long move(struct thread *me, int from, int to, bool wait, const struct timespec *deadline,
+		 long number, long a, long b, long c, long d, long e, long f)
+{
+	const int source = is_polled(me, from, false), target = is_polled(me, to, true);
+	unsigned int waits = 0, naps = 0;
+	long result, error;
+
+	if (source < 0 || target < 0)
+		return source < 0 ? source : target;
+	for (;;) {
+		/* Of a file it blocks, whatever the flags. */
+		if (source && target)
+			result = call6(number, a, b, c, d, e, f);
+		else
+			result = in_region(me, deadline, number, a, b, c, d, e, f);
+		if (result == -EINTR)
+			continue;
+		if (result != -EAGAIN || !wait)
+			return result;
+		error = wait_for_end(me, from, to, &waits, &naps, deadline);
+		if (error == -ETIMEDOUT) /* once more */
+			wait = false;
+		else if (error)
+			return error;
+	}
+}
+
+/* Has @from, a pipe, more for @to, a socket? Then splice(2) goes on. */
+static bool goes_on(int from, int to)
+{
+	int there = 0;
+
+	return socket_type(to) && !socket_type(from) && !ioctl(from, FIONREAD, &there) && there > 0;
 }
 
 ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, size_t size,
 			unsigned int flags, const struct timespec *deadline)
 {
+	const bool wait = !(flags & SPLICE_F_NONBLOCK);
 	struct thread *me = current_task();
-	struct mark *source = me ? mark_for(me, from, false) : NULL;
-	struct mark *target = source ? mark_for(me, to, true) : NULL;
+	long done = 0, result;
 
-	if (!target)
+	if (!me)
 		return -1;
-	for (;;) {
-		uintptr_t in = atomic_load(&source->in), out = atomic_load(&target->out);
-		ssize_t result;
+	do {
+		result = move(me, from, to, wait, deadline, SYS_splice, from, (long)from_offset, to,
+			      (long)to_offset, (long)(size - (size_t)done),
+			      flags | SPLICE_F_NONBLOCK);
+		if (result > 0)
+			done += result;
+	} while (result > 0 && (size_t)done < size && wait && goes_on(from, to));
+	return end_call(me, done ? done : result == -EAGAIN && wait ? -ETIMEDOUT : result);
+}
 
-		/* Between a pipe and a file it blocks, whatever the flags. */
-		if (in == BLOCKS || out == BLOCKS)
-			result = BLOCKING(deadline, splice(from, from_offset, to, to_offset, size,
-							   flags | SPLICE_F_NONBLOCK));
-		else
-			result = splice(from, from_offset, to, to_offset, size,
-					flags | SPLICE_F_NONBLOCK);
-		if (result >= 0)
-			return spent(me, result);
-		if (errno != EAGAIN && errno != EINTR)
-			return result;
-		if (wait_for_end(me, from, source, in, false, deadline) ||
-		    wait_for_end(me, to, target, out, true, deadline))
-			return -1;
-	}
+ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
+			  const struct timespec *deadline)
+{
+	struct thread *me = current_task();
+	long done = 0, result;
+
+	if (!me)
+		return -1;
+	do {
+		result = move(me, from, to, true, deadline, SYS_sendfile, to, from, (long)offset,
+			      (long)(size - (size_t)done), 0, 0);
+		if (result > 0)
+			done += result;
+	} while (result > 0 && (size_t)done < size);
+	return end_call(me, done ? done : result == -EAGAIN ? -ETIMEDOUT : result);
+}
+
+/* --- files --- */
+
+/* pread(2) and its like: on a ring, if that is a file. @vectors: @length counts vectors. */
+static ssize_t at_offset(enum ring_call what, long number, bool output, int fd,
+			 const void *address, size_t length, off_t offset,
+			 const struct timespec *deadline)
+{
+	const struct request r = {
+		.fd = fd,
+		.output = output,
+		.plain = true,
+		.deadline = deadline,
+		.number = number,
+		.a = (long)address,
+		.b = (long)length,
+		.c = offset,
+	};
+	struct thread *me = current_task();
+	long result;
+
+	if (!me)
+		return -1;
+	/* To a ring, this is the file's own position. */
+	if (offset < 0)
+		return end_call(me, -EINVAL);
+	result = perform(me, &r, no_progress);
+	if (result == NOT_POLLED)
+		result = on_ring(me, what, number, fd, address, length, offset, deadline);
+	return end_call(me, result);
+}
+
+ssize_t switchto_pread(int fd, void *buffer, size_t size, off_t offset,
+		       const struct timespec *deadline)
+{
+	return at_offset(RING_READ, SYS_pread64, false, fd, buffer, size, offset, deadline);
+}
+
+ssize_t switchto_pwrite(int fd, const void *buffer, size_t size, off_t offset,
+			const struct timespec *deadline)
+{
+	return at_offset(RING_WRITE, SYS_pwrite64, true, fd, buffer, size, offset, deadline);
+}
+
+ssize_t switchto_preadv(int fd, const struct iovec *parts, int count, off_t offset,
+			const struct timespec *deadline)
+{
+	return at_offset(RING_READV, SYS_preadv, false, fd, parts, (size_t)count, offset, deadline);
+}
+
+ssize_t switchto_pwritev(int fd, const struct iovec *parts, int count, off_t offset,
+			 const struct timespec *deadline)
+{
+	return at_offset(RING_WRITEV, SYS_pwritev, true, fd, parts, (size_t)count, offset,
+			 deadline);
 }
 
 int switchto_openat(int folder, const char *path, int flags, mode_t mode)
 {
-	if (!current_task())
+	struct thread *me = current_task();
+	struct stat found;
+	long result;
+	bool blocks;
+
+	if (!me)
 		return -1;
-	if (switchto_current->slot->ring)
-		return switchto_ring_call(RING_OPENAT, folder, path, mode, flags, NULL);
-	return (int)BLOCKING(NULL, openat(folder, path, flags, mode));
+	if (me->slot->ring) {
+		/* A FIFO waits for the other side, and a ring would try it without that first. */
+		blocks = !fstatat(folder, path, &found, 0) && !S_ISREG(found.st_mode) &&
+			 !S_ISDIR(found.st_mode);
+		do
+			result = switchto_ring_call(RING_OPENAT, folder, path, mode, blocks, flags,
+						    NULL);
+		while (result == -1 && errno == EINTR);
+		if (result == -1)
+			result = -errno;
+	} else {
+		result = IN_REGION(me, NULL, openat, folder, path, flags, mode);
+	}
+	if (result >= 0)
+		switchto_poll_new((int)result);
+	return (int)end_call(me, result);
 }
 
 int switchto_fsync(int fd)
 {
-	if (!current_task())
+	struct thread *me = current_task();
+
+	if (!me)
 		return -1;
-	return (int)on_file(RING_FSYNC, SYS_fsync, fd, NULL, 0, NULL);
+	return (int)end_call(me, on_ring(me, RING_FSYNC, SYS_fsync, fd, NULL, 0, 0, NULL));
 }
+
+/* --- children --- */
+
+/* Did waitid(2) find a child? It says 0 also if there is none in that state. */
+static long waitid_now(int idtype, id_t id, siginfo_t *info, int options)
+{
+	siginfo_t found = { 0 };
+	long result;
+
+	do
+		result = CALL(waitid, idtype, id, &found, options | WNOHANG, NULL);
+	while (result == -EINTR);
+	if (result)
+		return result;
+	if (!found.si_pid && !(options & WNOHANG))
+		return -EAGAIN;
+	if (info)
+		*info = found;
+	return 0;
+}
+
+int switchto_waitid(idtype_t idtype, id_t id, siginfo_t *info, int options,
+		    const struct timespec *deadline)
+{
+	struct thread *me = current_task();
+	unsigned int naps = 0;
+	int pidfd = -1;
+	long result;
+
+	if (!me)
+		return -1;
+	result = waitid_now((int)idtype, id, info, options);
+	/* The descriptor of a process says that it has ended, and nothing else. */
+	if (result == -EAGAIN && idtype == P_PID && (options & (WSTOPPED | WCONTINUED)) == 0) {
+		pidfd = (int)CALL(pidfd_open, id, 0);
+		if (pidfd >= 0)
+			switchto_poll_new(pidfd);
+	}
+	while (result == -EAGAIN) {
+		long error;
+
+		if (pidfd >= 0)
+			error = switchto_poll(pidfd, POLLIN, deadline) == -1 ? -errno : 0;
+		else
+			error = nap(&naps, deadline);
+		result = waitid_now((int)idtype, id, info, options);
+		if (result == -EAGAIN && error)
+			result = error;
+		/* Another one of its threads may still run. */
+		else if (result == -EAGAIN && pidfd >= 0 && naps++)
+			nap(&naps, deadline);
+	}
+	if (pidfd >= 0)
+		switchto_close(pidfd);
+	return (int)end_call(me, result);
+}
+
+/* --- the end --- */
 
 int switchto_close(int fd)
 {
-	struct thread *me = switchto_current;
+	return switchto_poll_forget(fd, true);
+}
 
-	if (!me || !me->task)
-		return fail(EPERM);
-	return switchto_poll_close(me->sched, fd);
+int switchto_forget(int fd)
+{
+	return switchto_poll_forget(fd, false);
 }

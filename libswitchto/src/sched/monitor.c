@@ -129,6 +129,17 @@ static bool take(struct slot *slot, uint32_t owner)
 	return true;
 }
 
+/* Descriptors may be closed without a word: see switchto_poll_verify(). */
+static void verify(struct switchto_sched *sched)
+{
+	const nsec_t now = switchto_now();
+
+	if (now - sched->verified < IDLE)
+		return;
+	sched->verified = now;
+	switchto_poll_verify(sched);
+}
+
 /* Has @slot something to do but for the task that has it? The monitor visits it. */
 static bool has_work(struct slot *slot)
 {
@@ -312,6 +323,7 @@ static void *monitor(void *arg)
 		uint32_t word;
 		nsec_t when;
 
+		verify(sched);
 		/*
 		 * A region that begins now ends a long sleep, see switchto_block_begin(). One that has
 		 * begun since the look does not: others may have had the CPU for long meanwhile.

@@ -36,9 +36,15 @@ struct operation {
 	uint32_t flags;
 };
 
-int switchto_ring_begin(struct slot *slot)
+int switchto_ring_poll(struct slot *slot, int epoll)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+
+	return slot->ring ? epoll_ctl(epoll, EPOLL_CTL_ADD, slot->ring->ring_fd, &event) : 0;
+}
+
+int switchto_ring_begin(struct slot *slot)
+{
 	struct io_uring_params params = { 0 };
 	struct io_uring *ring = malloc(sizeof(*ring));
 	int error;
@@ -53,7 +59,7 @@ int switchto_ring_begin(struct slot *slot)
 	slot->ring = ring;
 	if ((params.features & features) != features)
 		error = ENOSYS;
-	else if (epoll_ctl(slot->epoll, EPOLL_CTL_ADD, ring->ring_fd, &event))
+	else if (switchto_ring_poll(slot, slot->epoll))
 		error = errno;
 	if (error)
 		switchto_ring_end(slot);
@@ -177,8 +183,8 @@ int switchto_await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct
 	return fail(error ? error : -operation.result);
 }
 
-int switchto_ring_call(enum ring_call what, int fd, const void *address, size_t length, int flags,
-		       const struct timespec *deadline)
+int switchto_ring_call(enum ring_call what, int fd, const void *address, size_t length,
+		       off_t offset, int flags, const struct timespec *deadline)
 {
 	static const uint8_t opcodes[] = {
 		[RING_READ] = IORING_OP_READ,	  [RING_WRITE] = IORING_OP_WRITE,
@@ -195,7 +201,10 @@ int switchto_ring_call(enum ring_call what, int fd, const void *address, size_t 
 	if (what == RING_OPENAT)
 		sqe.open_flags = (uint32_t)flags;
 	else if (what != RING_FSYNC)
-		sqe.off = (uint64_t)-1;
+		sqe.off = (uint64_t)offset;
+	/* To try it without blocking first would change what it does: a FIFO has another meaning. */
+	if (what == RING_OPENAT && offset)
+		sqe.flags = IOSQE_ASYNC;
 	return switchto_await(&sqe, NULL, deadline);
 }
 #else /* built without liburing: the engine epoll alone */
@@ -228,9 +237,17 @@ int switchto_await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct
 	return fail(switchto_current ? ENOSYS : EPERM);
 }
 
-int switchto_ring_call(enum ring_call what, int fd, const void *address, size_t length, int flags,
-		       const struct timespec *deadline)
+int switchto_ring_poll(struct slot *slot, int epoll)
 {
+	(void)slot;
+	(void)epoll;
+	return 0;
+}
+
+int switchto_ring_call(enum ring_call what, int fd, const void *address, size_t length,
+		       off_t offset, int flags, const struct timespec *deadline)
+{
+	(void)offset;
 	(void)what;
 	(void)fd;
 	(void)address;

@@ -21,6 +21,7 @@ static void free_sched(struct switchto_sched *sched)
 {
 	struct switchto_task *task;
 
+	switchto_poll_leave(sched);
 	for (unsigned int i = 0; i < sched->slots; i++)
 		switchto_slot_end(&sched->slot[i]);
 	while ((task = sched->all_tasks)) {
@@ -30,8 +31,6 @@ static void free_sched(struct switchto_sched *sched)
 			      -(uintptr_t)(GENERATIONS *
 					   GENERATION_SIZE))); // NOLINT(performance-no-int-to-ptr)
 	}
-	for (unsigned int i = 0; i < LEAVES; i++)
-		free(atomic_load(&sched->marks[i]));
 	pthread_mutex_destroy(&sched->lock);
 	free(sched);
 }
@@ -66,6 +65,7 @@ static void forked(void)
 {
 	switchto_current = NULL;
 	switchto_generation++;
+	switchto_poll_forked();
 }
 
 atomic_bool switchto_exiting;

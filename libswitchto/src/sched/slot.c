@@ -203,15 +203,15 @@ int switchto_yield(void)
 	return unlikely(cancelled) ? fail(ECANCELED) : 0;
 }
 
-int switchto_slot_wait_for(struct thread *me, _Atomic uintptr_t *mark,
+int switchto_slot_wait_for(struct thread *me, struct mark *mark, struct direction *direction,
 			   const struct timespec *deadline)
 {
 	uintptr_t now;
 	int error;
 
 	do
-		error = slot_wait_once(me, mark, deadline, &now);
-	while (!error && now == (uintptr_t)me->task);
+		error = slot_wait_once(me, mark, direction, deadline, &now);
+	while (!error && mark_task(now) == me->task);
 	return error;
 }
 

@@ -17,8 +17,11 @@ nsec_t switchto_deadline(const struct timespec *deadline)
 {
 	if (!deadline)
 		return NEVER;
-	if (deadline->tv_sec < 0 || deadline->tv_nsec < 0 || deadline->tv_nsec >= NSEC_PER_SEC)
+	if (deadline->tv_nsec < 0 || deadline->tv_nsec >= NSEC_PER_SEC)
 		return -1;
+	/* In the past, as any time before the clock began. */
+	if (deadline->tv_sec < 0)
+		return 0;
 	if (deadline->tv_sec >= NEVER / NSEC_PER_SEC)
 		return NEVER;
 	return deadline->tv_sec * NSEC_PER_SEC + deadline->tv_nsec;

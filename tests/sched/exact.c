@@ -1,0 +1,1147 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A call of the layer is the system call of its name, on a descriptor that blocks: where the kernel
+ * ends a call early, where it waits for what no event tells of, and what it gives back in the end.
+ * tests/sched/differential.c compares the two at random.
+ */
+#include "sched.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/net_tstamp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <switchto/switchto.h>
+
+/* Long enough for any machine, and short enough for a test that hangs. */
+static struct timespec late(void)
+{
+	return in(60 * NSEC_PER_SEC);
+}
+
+static struct timespec soon(void)
+{
+	return in(NSEC_PER_SEC / 100);
+}
+
+static int ends[2];
+
+/* A connection of TCP: ends[0] is accepted. */
+static void connect_tcp(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t length = sizeof(address);
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(listener, (struct sockaddr *)&address, length), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &length), 0);
+	ends[1] = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(connect(ends[1], (struct sockaddr *)&address, length), 0);
+	ends[0] = accept(listener, NULL, NULL);
+	assert_true(ends[0] >= 0);
+	close(listener);
+}
+
+static void close_ends(void)
+{
+	switchto_close(ends[0]);
+	switchto_close(ends[1]);
+}
+
+static void run_one(void (*fn)(void *), void *arg)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	spawn(sched, fn, arg);
+	run_tasks(sched);
+}
+
+static long long cpu_ns(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
+}
+
+/* --- a short read hides nothing --- */
+
+/* What ends a read early, and is written in one go: so one event tells of all of it. */
+static void send_urgent(void)
+{
+	CHECK_EQ(&verdict, send(ends[1], "abc", 3, 0), 3);
+	CHECK_EQ(&verdict, send(ends[1], "X", 1, MSG_OOB), 1);
+	CHECK_EQ(&verdict, send(ends[1], "def", 3, 0), 3);
+}
+
+static void send_descriptor(const char *text)
+{
+	union {
+		struct cmsghdr header;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = { .header = { .cmsg_len = CMSG_LEN(sizeof(int)),
+				  .cmsg_level = SOL_SOCKET,
+				  .cmsg_type = SCM_RIGHTS } };
+	struct iovec part = { (void *)(uintptr_t)text, 3 };
+	struct msghdr message = {
+		.msg_iov = &part,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control),
+	};
+
+	CHECK_EQ(&verdict, sendmsg(ends[1], &message, 0), 3);
+}
+
+static void send_descriptors(void)
+{
+	send_descriptor("abc");
+	send_descriptor("def");
+}
+
+static void send_packets(void)
+{
+	CHECK_EQ(&verdict, fcntl(ends[1], F_SETFL, O_DIRECT), 0);
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	CHECK_EQ(&verdict, write(ends[1], "def", 3), 3);
+}
+
+static void send_twice(void)
+{
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	CHECK_EQ(&verdict, write(ends[1], "def", 3), 3);
+}
+
+struct seam {
+	void (*send)(void);
+	bool receive; /* with recv(2) */
+	bool fault;   /* the buffer ends after three bytes */
+};
+
+static void sender(void *arg)
+{
+	const struct seam *seam = arg;
+
+	seam->send();
+}
+
+static void read_across(void *arg)
+{
+	const struct seam *seam = arg;
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			   0);
+	char *buffer = pages + page - 3, got[8] = "";
+	struct timespec time = soon();
+	ssize_t n, total = 0;
+
+	if (seam->fault)
+		CHECK_EQ(&verdict, mprotect(pages + page, page, PROT_NONE), 0);
+	/* The descriptor is known, and empty. */
+	CHECK_ERR(&verdict, switchto_read(ends[0], buffer, 3, &time), ETIMEDOUT);
+	spawn(NULL, sender, arg);
+	time = late();
+	while (total < 6) {
+		n = seam->receive ? switchto_recv(ends[0], buffer, 100, 0, &time) :
+				    switchto_read(ends[0], buffer, 100, &time);
+		CHECK_EQ(&verdict, n, 3);
+		if (n != 3)
+			break;
+		memcpy(got + total, buffer, 3);
+		total += n;
+	}
+	CHECK(&verdict, strcmp(got, "abcdef") == 0);
+	munmap(pages, 2 * page);
+}
+
+static void short_reads(void **state)
+{
+	(void)state;
+	for (int receive = 0; receive < 2; receive++) {
+		connect_tcp();
+		run_one(read_across, &(struct seam){ send_urgent, receive, false });
+		close_ends();
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+		run_one(read_across, &(struct seam){ send_descriptors, receive, false });
+		close_ends();
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+		run_one(read_across, &(struct seam){ send_twice, receive, true });
+		close_ends();
+	}
+	assert_int_equal(pipe(ends), 0);
+	run_one(read_across, &(struct seam){ send_packets, false, false });
+	close_ends();
+}
+
+/* --- data that nobody reads --- */
+
+static void leave_unread(void *arg)
+{
+	const long long before = cpu_ns();
+	struct timespec time = soon();
+	char byte;
+
+	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	if (arg)
+		CHECK_EQ(&verdict, shutdown(ends[1], SHUT_WR), 0);
+	time = in(NSEC_PER_SEC / 2);
+	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+	CHECK(&verdict, cpu_ns() - before < NSEC_PER_SEC / 4);
+	time = late();
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	if (arg)
+		CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 0);
+	/* What comes from now on is found as well. */
+	else
+		for (int i = 0; i < 3; i++) {
+			CHECK_EQ(&verdict, write(ends[1], "ab", 2), 2);
+			CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+			CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+			time = soon();
+			CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
+			time = late();
+		}
+}
+
+static void unread(void **state)
+{
+	(void)state;
+	for (int hangs_up = 0; hangs_up < 2; hangs_up++) {
+		connect_tcp();
+		run_one(leave_unread, hangs_up ? ends : NULL);
+		close_ends();
+	}
+}
+
+/* --- an entry in the queue of errors --- */
+
+static int pipes[2];
+
+static void wait_beside_error(void *arg)
+{
+	const long long before = cpu_ns();
+	struct timespec time = in(NSEC_PER_SEC / 2);
+	char byte;
+
+	if (arg)
+		CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
+	else
+		CHECK_ERR(&verdict, switchto_splice(ends[0], NULL, pipes[1], NULL, 10, 0, &time),
+			  ETIMEDOUT);
+	CHECK(&verdict, cpu_ns() - before < NSEC_PER_SEC / 4);
+	CHECK_EQ(&verdict, switchto_poll(ends[0], POLLIN, NULL), POLLERR);
+	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+	time = late();
+	CHECK_EQ(&verdict, switchto_splice(ends[0], NULL, pipes[1], NULL, 10, 0, &time), 1);
+}
+
+static void errors_queued(void **state)
+{
+	const int on = SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
+
+	(void)state;
+	for (int receive = 0; receive < 2; receive++) {
+		struct pollfd poller;
+
+		connect_tcp();
+		assert_int_equal(pipe(pipes), 0);
+		assert_int_equal(setsockopt(ends[0], SOL_SOCKET, SO_TIMESTAMPING, &on, sizeof(on)),
+				 0);
+		assert_int_equal(send(ends[0], "x", 1, 0), 1);
+		poller = (struct pollfd){ .fd = ends[0] };
+		assert_int_equal(poll(&poller, 1, 60000), 1);
+		run_one(wait_beside_error, receive ? ends : NULL);
+		close_ends();
+		switchto_close(pipes[0]);
+		switchto_close(pipes[1]);
+	}
+}
+
+/* --- whole writes and receives --- */
+
+enum { MUCH = 4 << 20 };
+
+static char much[MUCH];
+
+static void *drain(void *arg)
+{
+	static char buffer[65536];
+	size_t total = 0;
+	ssize_t n;
+
+	usleep(20000);
+	while ((n = read(ends[0], buffer, sizeof(buffer))) > 0)
+		for (ssize_t i = 0; i < n; i++, total++)
+			CHECK_EQ(&verdict, (unsigned char)buffer[i], total % 251);
+	CHECK_EQ(&verdict, total, MUCH);
+	return arg;
+}
+
+enum how { WRITE, WRITEV, SEND, SENDMSG, SENDMMSG, HOWS };
+
+static void write_whole(void *arg)
+{
+	const enum how how = *(enum how *)arg;
+	struct iovec parts[] = { { much, 1000 },
+				 { much + 1000, 0 },
+				 { much + 1000, MUCH - 5000 },
+				 { much + MUCH - 4000, 1000 },
+				 { much + MUCH - 3000, 3000 } };
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 5 };
+	struct mmsghdr messages[] = { { .msg_hdr = { .msg_iov = parts, .msg_iovlen = 3 } },
+				      { .msg_hdr = { .msg_iov = parts + 3, .msg_iovlen = 2 } } };
+	struct timespec time = late();
+
+	switch (how) {
+	case WRITE:
+		CHECK_EQ(&verdict, switchto_write(ends[1], much, MUCH, &time), MUCH);
+		break;
+	case WRITEV:
+		CHECK_EQ(&verdict, switchto_writev(ends[1], parts, 5, &time), MUCH);
+		break;
+	case SEND:
+		CHECK_EQ(&verdict, switchto_send(ends[1], much, MUCH, 0, &time), MUCH);
+		break;
+	case SENDMSG:
+		CHECK_EQ(&verdict, switchto_sendmsg(ends[1], &message, 0, &time), MUCH);
+		break;
+	default:
+		CHECK_EQ(&verdict, switchto_sendmmsg(ends[1], messages, 2, 0, &time), 2);
+		CHECK_EQ(&verdict, messages[0].msg_len, MUCH - 4000);
+		CHECK_EQ(&verdict, messages[1].msg_len, 4000);
+	}
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void whole_writes(void **state)
+{
+	(void)state;
+	for (unsigned int i = 0; i < MUCH; i++)
+		much[i] = (char)(i % 251);
+	for (int kind = 0; kind < 3; kind++)
+		for (enum how how = 0; how < (kind == 2 ? SEND : HOWS); how++) {
+			pthread_t thread;
+
+			if (kind == 0)
+				connect_tcp();
+			else if (kind == 1)
+				assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+			else
+				assert_int_equal(pipe(ends), 0);
+			assert_int_equal(pthread_create(&thread, NULL, drain, NULL), 0);
+			run_one(write_whole, &how);
+			pthread_join(thread, NULL);
+			verdict_assert(&verdict);
+			close(ends[0]);
+		}
+}
+
+static atomic_bool writes;
+
+/* It says how much went, and then the error. */
+static void write_in_part(void *arg)
+{
+	struct timespec time = in(NSEC_PER_SEC / 20);
+	ssize_t n = switchto_write(ends[1], much, MUCH, &time);
+
+	CHECK(&verdict, n > 0 && n < MUCH);
+	CHECK_ERR(&verdict, switchto_write(ends[1], much, MUCH, &time), ETIMEDOUT);
+	atomic_store(&writes, true);
+	CHECK_EQ(&verdict, read(ends[0], arg, 65536), 65536);
+	n = switchto_write(ends[1], much, MUCH, NULL);
+	CHECK(&verdict, n > 0 && n < MUCH);
+	CHECK_ERR(&verdict, switchto_write(ends[1], much, MUCH, NULL), ECANCELED);
+}
+
+static void cancel_it(void *task)
+{
+	struct timespec time;
+
+	while (!atomic_load(&writes)) {
+		time = soon();
+		CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+	}
+	time = in(NSEC_PER_SEC / 10);
+	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+	CHECK_EQ(&verdict, switchto_cancel(task), 0);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+}
+
+static void parts_of_writes(void **state)
+{
+	static char buffer[65536];
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	assert_int_equal(pipe(ends), 0);
+	atomic_store(&writes, false);
+	spawn(sched, cancel_it, spawn_handle(sched, write_in_part, buffer));
+	run_tasks(sched);
+	close_ends();
+}
+
+/* The peer goes in the middle of a write: how much went, and the next call has the error. */
+static void write_to_leaver(void *arg)
+{
+	ssize_t n = switchto_send(ends[1], much, MUCH, 0, NULL);
+
+	(void)arg;
+	CHECK(&verdict, n > 0 && n < MUCH);
+	CHECK_EQ(&verdict, switchto_send(ends[1], much, MUCH, MSG_NOSIGNAL, NULL), -1);
+	CHECK_EQ(&verdict, errno, ECONNRESET);
+}
+
+static void leave(void *arg)
+{
+	struct timespec time = in(NSEC_PER_SEC / 20);
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+}
+
+static void peer_leaves(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	/* Nothing but the error may tell of it. */
+	signal(SIGPIPE, SIG_DFL);
+	connect_tcp();
+	spawn(sched, write_to_leaver, NULL);
+	spawn(sched, leave, NULL);
+	run_tasks(sched);
+	close(ends[1]);
+}
+
+static void send_later(void *arg)
+{
+	struct timespec time = soon();
+
+	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+	CHECK_EQ(&verdict, write(ends[1], arg, strlen(arg)), strlen(arg));
+}
+
+static void wait_for_all(void *arg)
+{
+	struct timespec time = late();
+	char buffer[8], tail[4];
+	struct iovec parts[] = { { buffer, 5 }, { tail, 3 } };
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+
+	(void)arg;
+	for (int peek = 0; peek < 2; peek++) {
+		CHECK_EQ(&verdict, write(ends[1], "abcd", 4), 4);
+		spawn(NULL, send_later, "efgh");
+		CHECK_EQ(&verdict,
+			 switchto_recv(ends[0], buffer, 8, MSG_WAITALL | (peek ? MSG_PEEK : 0),
+				       &time),
+			 8);
+		CHECK(&verdict, memcmp(buffer, "abcdefgh", 8) == 0);
+	}
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_WAITALL, &time), 8);
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	spawn(NULL, send_later, "defgh");
+	CHECK_EQ(&verdict, switchto_recvmsg(ends[0], &message, MSG_WAITALL, &time), 8);
+	CHECK(&verdict, memcmp(buffer, "abcde", 5) == 0 && memcmp(tail, "fgh", 3) == 0);
+	/* What there is when the time is over, and at the end. */
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	time = soon();
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_WAITALL, &time), 3);
+	CHECK_ERR(&verdict, switchto_recv(ends[0], buffer, 8, MSG_WAITALL, &time), ETIMEDOUT);
+	CHECK_EQ(&verdict, write(ends[1], "ab", 2), 2);
+	CHECK_EQ(&verdict, shutdown(ends[1], SHUT_WR), 0);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_WAITALL, NULL), 2);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_WAITALL, NULL), 0);
+}
+
+/* It ends at a seam. */
+static void wait_for_part(void *arg)
+{
+	struct timespec time = late();
+	char buffer[8];
+
+	if (arg) {
+		send_descriptor("abc");
+	} else {
+		CHECK_EQ(&verdict, send(ends[1], "abc", 3, 0), 3);
+		CHECK_EQ(&verdict, send(ends[1], "X", 1, MSG_OOB), 1);
+	}
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_WAITALL, &time), 3);
+}
+
+static void all_received(void **state)
+{
+	(void)state;
+	connect_tcp();
+	run_one(wait_for_all, NULL);
+	close_ends();
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	run_one(wait_for_all, NULL);
+	close_ends();
+	connect_tcp();
+	run_one(wait_for_part, NULL);
+	close_ends();
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	run_one(wait_for_part, ends);
+	close_ends();
+}
+
+/* --- several messages --- */
+
+static void receive_messages(void *arg)
+{
+	int numbers[4] = { 0 };
+	struct iovec parts[4];
+	struct mmsghdr messages[4] = { 0 };
+	struct timespec time = late();
+
+	(void)arg;
+	for (int i = 0; i < 4; i++) {
+		parts[i] = (struct iovec){ &numbers[i], sizeof(int) };
+		messages[i].msg_hdr.msg_iov = &parts[i];
+		messages[i].msg_hdr.msg_iovlen = 1;
+	}
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	CHECK_EQ(&verdict, switchto_recvmmsg(ends[0], messages, 4, MSG_WAITFORONE, &time), 1);
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	spawn(NULL, send_later, "d");
+	spawn(NULL, send_later, "e");
+	CHECK_EQ(&verdict, switchto_recvmmsg(ends[0], messages, 3, 0, &time), 3);
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	time = soon();
+	CHECK_EQ(&verdict, switchto_recvmmsg(ends[0], messages, 3, 0, &time), 1);
+	CHECK_ERR(&verdict, switchto_recvmmsg(ends[0], messages, 3, 0, &time), ETIMEDOUT);
+}
+
+static void messages_received(void **state)
+{
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
+	run_one(receive_messages, NULL);
+	close_ends();
+}
+
+/* --- connections --- */
+
+static struct sockaddr_un un;
+static socklen_t un_length;
+static struct sockaddr_in in_address;
+static int listener;
+static atomic_uint connected;
+
+static int bind_unix(int type)
+{
+	int fd = socket(AF_UNIX, type, 0);
+
+	un = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	un_length = sizeof(un);
+	/* The kernel chooses a name. */
+	CHECK_EQ(&verdict, bind(fd, (struct sockaddr *)&un, sizeof(sa_family_t)), 0);
+	CHECK_EQ(&verdict, getsockname(fd, (struct sockaddr *)&un, &un_length), 0);
+	return fd;
+}
+
+enum { CLIENTS = 10 };
+
+static void connect_to_full(void *arg)
+{
+	struct timespec time = late();
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_connect(fd, (struct sockaddr *)&un, un_length, &time), 0);
+	atomic_fetch_add(&connected, 1);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+static void accept_late(void *arg)
+{
+	const long long before = cpu_ns();
+	struct timespec time = soon();
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	(void)arg;
+	for (int i = 0; i < CLIENTS; i++)
+		spawn(NULL, connect_to_full, NULL);
+	CHECK_EQ(&verdict, switchto_yield(), 0);
+	time = in(NSEC_PER_SEC / 5);
+	CHECK_ERR(&verdict, switchto_connect(fd, (struct sockaddr *)&un, un_length, &time),
+		  ETIMEDOUT);
+	CHECK(&verdict, atomic_load(&connected) < CLIENTS);
+	CHECK(&verdict, cpu_ns() - before < NSEC_PER_SEC / 10);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+	time = late();
+	for (int i = 0; i < CLIENTS; i++) {
+		fd = switchto_accept(listener, NULL, NULL, 0, &time);
+		CHECK(&verdict, fd >= 0);
+		CHECK_EQ(&verdict, switchto_close(fd), 0);
+	}
+}
+
+static void full_backlog(void **state)
+{
+	(void)state;
+	atomic_store(&connected, 0);
+	verdict = (struct verdict){ 0 };
+	listener = bind_unix(SOCK_STREAM);
+	assert_int_equal(listen(listener, 1), 0);
+	run_one(accept_late, NULL);
+	assert_int_equal(atomic_load(&connected), CLIENTS);
+	switchto_close(listener);
+}
+
+static void connect_again(void *arg)
+{
+	const struct sockaddr *to = (struct sockaddr *)&in_address;
+	const socklen_t size = sizeof(in_address);
+	int fd = socket(AF_INET, SOCK_STREAM, 0), other;
+	struct sockaddr none = { .sa_family = AF_UNSPEC };
+	struct timespec time = late();
+	char byte;
+
+	(void)arg;
+	CHECK_ERR(&verdict, switchto_connect(fd, to, size, &time), ECONNREFUSED);
+	CHECK_EQ(&verdict, listen(listener, 1), 0);
+	CHECK_EQ(&verdict, switchto_connect(fd, to, size, &time), 0);
+	CHECK_ERR(&verdict, switchto_connect(fd, to, size, &time), EISCONN);
+	other = switchto_accept(listener, NULL, NULL, 0, &time);
+	CHECK(&verdict, other >= 0);
+	CHECK_EQ(&verdict, switchto_send(other, "x", 1, 0, &time), 1);
+	CHECK_EQ(&verdict, switchto_recv(fd, &byte, 1, 0, &time), 1);
+	CHECK_EQ(&verdict, switchto_connect(fd, &none, sizeof(none), &time), 0);
+	CHECK_EQ(&verdict, switchto_connect(fd, to, size, &time), 0);
+	CHECK_EQ(&verdict, switchto_close(other), 0);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+	/* Datagrams: at once, and again. */
+	fd = socket(AF_INET, SOCK_DGRAM, 0);
+	CHECK_EQ(&verdict, switchto_connect(fd, to, size, &time), 0);
+	CHECK_EQ(&verdict, switchto_connect(fd, to, size, &time), 0);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+/* The listener's queue is full: the kernel drops what comes, and sends it again after a second. */
+static void connect_in_vain(void *arg)
+{
+	const struct sockaddr *to = (struct sockaddr *)&in_address;
+	const socklen_t size = sizeof(in_address);
+	struct timespec time;
+	int fds[6], waits = -1, fd;
+
+	(void)arg;
+	for (int i = 0; i < 6 && waits < 0; i++) {
+		fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+		time = in(NSEC_PER_SEC / 20);
+		if (switchto_connect(fds[i], to, size, &time)) {
+			CHECK_EQ(&verdict, errno, ETIMEDOUT);
+			waits = i;
+		}
+	}
+	CHECK(&verdict, waits > 0);
+	if (waits < 0)
+		return;
+	time = soon();
+	CHECK_ERR(&verdict, switchto_connect(fds[waits], to, size, &time), ETIMEDOUT);
+	time = late();
+	for (int i = 0; i < waits; i++) {
+		fd = switchto_accept(listener, NULL, NULL, 0, &time);
+		CHECK_EQ(&verdict, switchto_close(fd), 0);
+		CHECK_EQ(&verdict, switchto_close(fds[i]), 0);
+	}
+	/* A further call waits for the first one's connection. */
+	CHECK_EQ(&verdict, switchto_connect(fds[waits], to, size, &time), 0);
+	CHECK_ERR(&verdict, switchto_connect(fds[waits], to, size, &time), EISCONN);
+	CHECK_EQ(&verdict, switchto_close(fds[waits]), 0);
+}
+
+static void connections(void **state)
+{
+	socklen_t length = sizeof(in_address);
+
+	(void)state;
+	listener = socket(AF_INET, SOCK_STREAM, 0);
+	in_address = (struct sockaddr_in){ .sin_family = AF_INET };
+	in_address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(listener, (struct sockaddr *)&in_address, length), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&in_address, &length), 0);
+	run_one(connect_again, NULL);
+	close(listener);
+	listener = socket(AF_INET, SOCK_STREAM, 0);
+	in_address.sin_port = 0;
+	assert_int_equal(bind(listener, (struct sockaddr *)&in_address, length), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&in_address, &length), 0);
+	assert_int_equal(listen(listener, 0), 0);
+	run_one(connect_in_vain, NULL);
+	close(listener);
+}
+
+/* --- a receiver of datagrams that is full --- */
+
+static int receiver;
+
+enum { DATAGRAMS = 100 };
+
+static void receive_slowly(void *arg)
+{
+	struct timespec time = in(NSEC_PER_SEC / 5);
+	char buffer[8];
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+	time = late();
+	for (int i = 0; i < DATAGRAMS; i++)
+		CHECK_EQ(&verdict, switchto_recv(receiver, buffer, sizeof(buffer), 0, &time), 1);
+}
+
+static void send_to_full(void *arg)
+{
+	const long long before = cpu_ns();
+	const struct sockaddr *to = (struct sockaddr *)&un;
+	struct iovec part = { "x", 1 };
+	struct msghdr message = {
+		.msg_name = &un, .msg_namelen = un_length, .msg_iov = &part, .msg_iovlen = 1
+	};
+	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+	struct timespec time = in(NSEC_PER_SEC / 10);
+	int sent = 0;
+
+	if (arg)
+		CHECK_EQ(&verdict, switchto_connect(fd, to, un_length, NULL), 0);
+	for (;; sent++)
+		if ((arg ? switchto_send(fd, "x", 1, 0, &time) :
+		     sent % 2 ? switchto_sendto(fd, "x", 1, 0, to, un_length, &time) :
+				switchto_sendmsg(fd, &message, 0, &time)) != 1)
+			break;
+	CHECK_EQ(&verdict, errno, ETIMEDOUT);
+	CHECK(&verdict, sent > 0 && sent < DATAGRAMS);
+	CHECK(&verdict, cpu_ns() - before < NSEC_PER_SEC / 20);
+	time = late();
+	for (; sent < DATAGRAMS; sent++)
+		CHECK_EQ(&verdict,
+			 arg ? switchto_send(fd, "x", 1, 0, &time) :
+			       switchto_sendto(fd, "x", 1, 0, to, un_length, &time),
+			 1);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+static void full_receiver(void **state)
+{
+	(void)state;
+	for (int connects = 0; connects < 2; connects++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		receiver = bind_unix(SOCK_DGRAM);
+		spawn(sched, receive_slowly, NULL);
+		spawn(sched, send_to_full, connects ? &un : NULL);
+		run_tasks(sched);
+		switchto_close(receiver);
+	}
+}
+
+/* --- files --- */
+
+static char folder[] = "/tmp/switchto-XXXXXX", path[64];
+static atomic_int opened;
+
+static void make_path(void)
+{
+	strcpy(folder + sizeof(folder) - 7, "XXXXXX");
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/file", folder);
+}
+
+static void remove_path(void)
+{
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rmdir(folder), 0);
+}
+
+static void open_reader(void *arg)
+{
+	struct timespec time = late();
+	char text[8];
+	int fd = switchto_openat(AT_FDCWD, path, O_RDONLY, 0);
+
+	(void)arg;
+	CHECK(&verdict, fd >= 0);
+	atomic_store(&opened, 1);
+	CHECK_EQ(&verdict, switchto_read(fd, text, sizeof(text), &time), 5);
+	CHECK_EQ(&verdict, switchto_read(fd, text, sizeof(text), &time), 0);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+static void open_writer(void *arg)
+{
+	struct timespec time = in(NSEC_PER_SEC / 20);
+	int fd;
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+	CHECK_EQ(&verdict, atomic_load(&opened), 0);
+	fd = switchto_openat(AT_FDCWD, path, O_WRONLY, 0);
+	CHECK(&verdict, fd >= 0);
+	time = late();
+	CHECK_EQ(&verdict, switchto_write(fd, "hello", 5, &time), 5);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+static void fifo(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	make_path();
+	assert_int_equal(mkfifo(path, 0600), 0);
+	atomic_store(&opened, 0);
+	spawn(sched, open_reader, NULL);
+	spawn(sched, open_writer, NULL);
+	run_tasks(sched);
+	remove_path();
+}
+
+enum { RECORDS = 2000, READERS = 8 };
+
+static atomic_uchar seen[RECORDS];
+static int file;
+
+/* Each record is read once, whoever does it. */
+static void read_records(void *arg)
+{
+	uint32_t record[4];
+	ssize_t n;
+
+	(void)arg;
+	while ((n = switchto_read(file, record, sizeof(record), NULL)) == sizeof(record)) {
+		CHECK(&verdict, record[0] < RECORDS && record[0] == record[3]);
+		if (record[0] < RECORDS)
+			atomic_fetch_add(&seen[record[0]], 1);
+	}
+	CHECK_EQ(&verdict, n, 0);
+}
+
+static void write_records(void *arg)
+{
+	const uint32_t first = (uint32_t)(uintptr_t)arg;
+
+	for (uint32_t i = first; i < RECORDS; i += READERS) {
+		const uint32_t record[4] = { i, i, i, i };
+
+		CHECK_EQ(&verdict, switchto_write(file, record, sizeof(record), NULL),
+			 sizeof(record));
+	}
+}
+
+static void positions(void **state)
+{
+	(void)state;
+	for (int append = 0; append < 2; append++) {
+		struct switchto_sched *sched = new_sched_with(NULL, 0, 4);
+
+		make_path();
+		file = open(path, O_RDWR | O_CREAT | (append ? O_APPEND : 0), 0600);
+		assert_true(file >= 0);
+		for (uintptr_t i = 0; i < READERS; i++)
+			// NOLINTNEXTLINE(performance-no-int-to-ptr)
+			spawn(sched, write_records, (void *)i);
+		run_tasks(sched);
+		assert_int_equal(lseek(file, 0, SEEK_CUR), RECORDS * 16);
+		assert_int_equal(lseek(file, 0, SEEK_SET), 0);
+		memset((void *)seen, 0, sizeof(seen));
+		sched = new_sched_with(NULL, 0, 4);
+		for (int i = 0; i < READERS; i++)
+			spawn(sched, read_records, NULL);
+		run_tasks(sched);
+		for (int i = 0; i < RECORDS; i++)
+			assert_int_equal(seen[i], 1);
+		close(file);
+		remove_path();
+	}
+}
+
+static void use_offsets(void *arg)
+{
+	char head[4] = "", tail[4] = "";
+	struct iovec parts[] = { { head, 3 }, { tail, 3 } };
+	struct timespec time = late();
+	off_t offset = 1;
+	char text[8] = "";
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_pwrite(file, "abcdef", 6, 2, NULL), 6);
+	CHECK_EQ(&verdict, switchto_pread(file, text, 8, 3, NULL), 5);
+	CHECK(&verdict, strcmp(text, "bcdef") == 0);
+	CHECK_EQ(&verdict, switchto_preadv(file, parts, 2, 2, NULL), 6);
+	CHECK(&verdict, strcmp(head, "abc") == 0 && strcmp(tail, "def") == 0);
+	CHECK_EQ(&verdict, switchto_pwritev(file, parts, 2, 0, NULL), 6);
+	CHECK_ERR(&verdict, switchto_pread(file, text, 8, -1, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_pread(ends[0], text, 8, 0, NULL), ESPIPE);
+	CHECK_ERR(&verdict, switchto_pread(-1, text, 8, 0, NULL), EBADF);
+	/* The file's own position is where it was. */
+	CHECK_EQ(&verdict, switchto_read(file, text, 3, NULL), 3);
+	CHECK(&verdict, memcmp(text, "abc", 3) == 0);
+	CHECK_EQ(&verdict, switchto_sendfile(ends[1], file, &offset, 5, &time), 5);
+	CHECK_EQ(&verdict, offset, 6);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], text, 8, 0, &time), 5);
+	CHECK(&verdict, memcmp(text, "bcdef", 5) == 0);
+	/* To the end of the file. */
+	CHECK_EQ(&verdict, switchto_sendfile(ends[1], file, NULL, 100, &time), 5);
+	CHECK_EQ(&verdict, switchto_sendfile(ends[1], file, NULL, 100, &time), 0);
+}
+
+static void offsets(void **state)
+{
+	(void)state;
+	make_path();
+	file = open(path, O_RDWR | O_CREAT, 0600);
+	assert_true(file >= 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	run_one(use_offsets, NULL);
+	close_ends();
+	close(file);
+	remove_path();
+}
+
+static void send_file(void *arg)
+{
+	struct timespec time = late();
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sendfile(ends[1], file, NULL, MUCH, &time), MUCH);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void whole_files(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	make_path();
+	file = open(path, O_RDWR | O_CREAT, 0600);
+	assert_int_equal(write(file, much, MUCH), MUCH);
+	assert_int_equal(lseek(file, 0, SEEK_SET), 0);
+	connect_tcp();
+	assert_int_equal(pthread_create(&thread, NULL, drain, NULL), 0);
+	run_one(send_file, NULL);
+	pthread_join(thread, NULL);
+	verdict_assert(&verdict);
+	close(ends[0]);
+	close(file);
+	remove_path();
+}
+
+/* --- addresses --- */
+
+static void use_addresses(void *arg)
+{
+	struct sockaddr_un from;
+	socklen_t length = sizeof(from);
+	struct timespec time = soon();
+	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+	char text[8];
+
+	(void)arg;
+	CHECK_EQ(&verdict, bind(fd, &(struct sockaddr){ .sa_family = AF_UNIX }, sizeof(sa_family_t)), 0);
+	CHECK_ERR(&verdict,
+		  switchto_recvfrom(receiver, text, 8, 0, (struct sockaddr *)&from, &length, &time),
+		  ETIMEDOUT);
+	CHECK_EQ(&verdict,
+		 switchto_sendto(fd, "abc", 3, 0, (struct sockaddr *)&un, un_length, NULL), 3);
+	length = sizeof(from);
+	CHECK_EQ(&verdict,
+		 switchto_recvfrom(receiver, text, 8, 0, (struct sockaddr *)&from, &length, NULL),
+		 3);
+	CHECK_EQ(&verdict,
+		 switchto_sendto(receiver, "de", 2, 0, (struct sockaddr *)&from, length, NULL), 2);
+	CHECK_EQ(&verdict, switchto_recvfrom(fd, text, 8, 0, NULL, NULL, NULL), 2);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+static void addresses(void **state)
+{
+	(void)state;
+	receiver = bind_unix(SOCK_DGRAM);
+	run_one(use_addresses, NULL);
+	switchto_close(receiver);
+}
+
+/* --- children --- */
+
+static pid_t child_that_exits(unsigned int ms, int status)
+{
+	pid_t child = fork();
+
+	if (child == 0) {
+		usleep(ms * 1000);
+		_exit(status);
+	}
+	return child;
+}
+
+static void wait_for_children(void *arg)
+{
+	struct timespec time = soon();
+	siginfo_t info;
+	pid_t child = child_that_exits(100, 7), other;
+
+	(void)arg;
+	CHECK_ERR(&verdict, switchto_waitid(P_PID, (id_t)child, &info, WEXITED, &time), ETIMEDOUT);
+	time = late();
+	CHECK_EQ(&verdict, switchto_waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT, &time), 0);
+	CHECK_EQ(&verdict, switchto_waitid(P_PID, (id_t)child, &info, WEXITED, &time), 0);
+	CHECK_EQ(&verdict, info.si_pid, child);
+	CHECK_EQ(&verdict, info.si_status, 7);
+	CHECK_ERR(&verdict, switchto_waitid(P_PID, (id_t)child, NULL, WEXITED, &time), ECHILD);
+	other = child_that_exits(50, 3);
+	CHECK_EQ(&verdict, switchto_waitid(P_ALL, 0, &info, WEXITED, &time), 0);
+	CHECK_EQ(&verdict, info.si_pid, other);
+	CHECK_ERR(&verdict, switchto_waitid(P_ALL, 0, &info, WEXITED, &time), ECHILD);
+}
+
+static void children(void **state)
+{
+	(void)state;
+	run_one(wait_for_children, NULL);
+}
+
+/* --- signals --- */
+
+static atomic_bool over;
+static pthread_t target;
+static atomic_bool aimed;
+
+static void handle(int number)
+{
+	(void)number;
+}
+
+static void *shoot(void *arg)
+{
+	while (!atomic_load(&aimed))
+		usleep(100);
+	while (!atomic_load(&over))
+		pthread_kill(target, SIGUSR1);
+	return arg;
+}
+
+static void call_under_fire(void *arg)
+{
+	const long long until = now_ns() + NSEC_PER_SEC / 2;
+	char byte;
+
+	(void)arg;
+	target = pthread_self();
+	atomic_store(&aimed, true);
+	while (now_ns() < until) {
+		struct timespec time = in(NSEC_PER_SEC / 2000);
+		int fd = socket(AF_INET, SOCK_STREAM, 0), pair[2];
+
+		CHECK_ERR(&verdict, switchto_poll(ends[0], POLLIN, &time), ETIMEDOUT);
+		time = in(NSEC_PER_SEC / 2000);
+		CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &time), ETIMEDOUT);
+		CHECK_ERR(&verdict,
+			  switchto_connect(fd, (struct sockaddr *)&in_address, sizeof(in_address),
+					   NULL),
+			  ECONNREFUSED);
+		CHECK_EQ(&verdict, switchto_close(fd), 0);
+		CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+		CHECK_EQ(&verdict, switchto_write(pair[0], "x", 1, NULL), 1);
+		CHECK_EQ(&verdict, switchto_read(pair[1], &byte, 1, NULL), 1);
+		CHECK_EQ(&verdict, switchto_close(pair[0]), 0);
+		CHECK_EQ(&verdict, switchto_close(pair[1]), 0);
+		fd = switchto_openat(AT_FDCWD, "/dev/null", O_RDONLY, 0);
+		CHECK(&verdict, fd >= 0);
+		CHECK_EQ(&verdict, switchto_read(fd, &byte, 1, NULL), 0);
+		CHECK_EQ(&verdict, switchto_close(fd), 0);
+	}
+	atomic_store(&over, true);
+}
+
+static void under_fire(void **state)
+{
+	const struct sigaction action = { .sa_handler = handle };
+	socklen_t length = sizeof(in_address);
+	pthread_t thread;
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	(void)state;
+	if (HANDLERS_RUN_LATE)
+		skip();
+	in_address = (struct sockaddr_in){ .sin_family = AF_INET };
+	in_address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	/* Nobody listens there. */
+	assert_int_equal(bind(fd, (struct sockaddr *)&in_address, length), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&in_address, &length), 0);
+	sigaction(SIGUSR1, &action, NULL);
+	atomic_store(&over, false);
+	atomic_store(&aimed, false);
+	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(pthread_create(&thread, NULL, shoot, NULL), 0);
+	run_one(call_under_fire, NULL);
+	pthread_join(thread, NULL);
+	close_ends();
+	close(fd);
+}
+
+/* --- deadlines --- */
+
+static void use_past(void *arg)
+{
+	const struct timespec past[] = { { 0, 0 }, { -1, 0 } };
+	char byte;
+
+	(void)arg;
+	for (int i = 0; i < 2; i++) {
+		/* Known and empty, so that the next call would wait at once. */
+		CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &past[i]), ETIMEDOUT);
+		CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+		CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &past[i]), 1);
+		CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+		CHECK_EQ(&verdict, switchto_poll(ends[0], POLLIN, &past[i]), POLLIN);
+		CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, &past[i]), 1);
+		CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &past[i]), ETIMEDOUT);
+	}
+}
+
+static void past_deadlines(void **state)
+{
+	(void)state;
+	connect_tcp();
+	run_one(use_past, NULL);
+	close_ends();
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(short_reads),	   cmocka_unit_test(unread),
+		cmocka_unit_test(errors_queued),   cmocka_unit_test(whole_writes),
+		cmocka_unit_test(parts_of_writes), cmocka_unit_test(peer_leaves),
+		cmocka_unit_test(all_received),	   cmocka_unit_test(messages_received),
+		cmocka_unit_test(full_backlog),	   cmocka_unit_test(connections),
+		cmocka_unit_test(full_receiver),   cmocka_unit_test(fifo),
+		cmocka_unit_test(positions),	   cmocka_unit_test(offsets),
+		cmocka_unit_test(whole_files),	   cmocka_unit_test(addresses),
+		cmocka_unit_test(children),	   cmocka_unit_test(under_fire),
+		cmocka_unit_test(past_deadlines),
+	};
+
+	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
+	if (!switchto_backend() && errno == ENOSYS)
+		return SKIPPED;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
