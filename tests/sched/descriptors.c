@@ -1,5 +1,536 @@
 // SPDX-License-Identifier: MIT
-int main(void)
+/*
+ * Descriptors belong to the process: several tasks, schedulers, threads and libraries use them, hand
+ * them on, close them, and use their numbers again. No wait is lost, and none is left.
+ */
+#include "sched.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <switchto/switchto.h>
+
+static int ends[2];
+static atomic_uint waiting, step;
+
+static struct timespec late(void)
 {
-	return 0;
+	return in(60 * NSEC_PER_SEC);
+}
+
+static void new_pair(void)
+{
+	CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+}
+
+static void close_ends(void)
+{
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void nap(long long ns)
+{
+	struct timespec time = in(ns);
+
+	if (switchto_task_self())
+		CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+	else
+		usleep((useconds_t)(ns / 1000));
+}
+
+/* Until as many wait as are to: nothing says that they do, but some time later they will. */
+static void until_waiting(unsigned int wanted)
+{
+	while (atomic_load(&waiting) < wanted)
+		nap(NSEC_PER_SEC / 1000);
+	nap(NSEC_PER_SEC / 50);
+}
+
+static long long cpu_ns(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
+}
+
+/* --- several tasks at one descriptor --- */
+
+enum { READERS = 6 };
+
+static unsigned int order[READERS];
+static atomic_uint served;
+
+static void read_in_turn(void *arg)
+{
+	struct timespec time = late();
+	char byte;
+
+	atomic_fetch_add(&waiting, 1);
+	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, &time), 1);
+	order[atomic_fetch_add(&served, 1)] = (unsigned int)(uintptr_t)arg;
+}
+
+static void give_up_turn(void *arg)
+{
+	struct timespec time = in(NSEC_PER_SEC / 50);
+	char byte;
+
+	atomic_fetch_add(&waiting, 1);
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, arg ? NULL : &time),
+		  arg ? ECANCELED : ETIMEDOUT);
+}
+
+static void serve_in_order(void *arg)
+{
+	struct switchto_task *cancelled;
+
+	(void)arg;
+	for (uintptr_t i = 0; i < READERS; i++) {
+		// NOLINTNEXTLINE(performance-no-int-to-ptr)
+		spawn(NULL, read_in_turn, (void *)i);
+		until_waiting((unsigned int)i + 1);
+		if (i != 2)
+			continue;
+		/* Between the others, and before them. */
+		spawn(NULL, give_up_turn, NULL);
+		cancelled = spawn_handle(NULL, give_up_turn, ends);
+		while (atomic_load(&waiting) < 5)
+			nap(NSEC_PER_SEC / 1000);
+		nap(NSEC_PER_SEC / 10);
+		CHECK_EQ(&verdict, switchto_cancel(cancelled), 0);
+		CHECK_EQ(&verdict, switchto_join(cancelled), 0);
+		atomic_fetch_sub(&waiting, 2);
+	}
+	for (unsigned int i = 0; i < READERS; i++) {
+		/* One at a time, and then all. */
+		CHECK_EQ(&verdict, write(ends[1], "abcdef", i < 3 ? 1 : READERS - 3),
+			 i < 3 ? 1 : READERS - 3);
+		while (atomic_load(&served) < (i < 3 ? i + 1 : READERS))
+			nap(NSEC_PER_SEC / 1000);
+		if (i == 3)
+			break;
+	}
+	for (unsigned int i = 0; i < READERS; i++)
+		CHECK_EQ(&verdict, order[i], i);
+}
+
+static void in_order(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	atomic_store(&waiting, 0);
+	atomic_store(&served, 0);
+	new_pair();
+	/* On one slot: those that have their bytes at the same time say so in that order. */
+	if (slots > 1) {
+		switchto_sched_destroy(sched);
+		sched = new_sched_with(NULL, 0, 1);
+	}
+	spawn(sched, serve_in_order, NULL);
+	run_tasks(sched);
+	close_ends();
+}
+
+enum { BYTES = 20000, MANY = 20 };
+
+static atomic_uint got;
+
+static void read_some(void *arg)
+{
+	char buffer[7];
+	ssize_t n;
+
+	(void)arg;
+	while ((n = switchto_read(ends[0], buffer, sizeof(buffer), NULL)) > 0)
+		atomic_fetch_add(&got, (unsigned int)n);
+	CHECK_EQ(&verdict, n, 0);
+	if (atomic_fetch_add(&served, 1) == MANY - 1)
+		CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+}
+
+static void write_some(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < BYTES / MANY / 5; i++) {
+		CHECK_EQ(&verdict, switchto_write(ends[1], "abcde", 5, NULL), 5);
+		if (i % 7 == 0)
+			CHECK_EQ(&verdict, switchto_yield(), 0);
+	}
+	if (atomic_fetch_add(&step, 1) == MANY - 1)
+		CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void many(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	atomic_store(&got, 0);
+	atomic_store(&served, 0);
+	atomic_store(&step, 0);
+	assert_int_equal(pipe(ends), 0);
+	for (int i = 0; i < MANY; i++) {
+		spawn(sched, read_some, NULL);
+		spawn(sched, write_some, NULL);
+	}
+	run_tasks(sched);
+	assert_int_equal(atomic_load(&got), BYTES);
+}
+
+/* --- closed by anybody --- */
+
+static void wait_until_gone(void *arg)
+{
+	char byte;
+
+	(void)arg;
+	atomic_fetch_add(&waiting, 1);
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, NULL), EBADF);
+	atomic_fetch_add(&served, 1);
+}
+
+enum closer { CLOSE, FORGET, PLAIN_CLOSE, CLOSERS };
+
+static void *close_here(void *arg)
+{
+	const enum closer how = *(enum closer *)arg;
+
+	if (how == CLOSE)
+		CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	if (how == FORGET)
+		CHECK_EQ(&verdict, switchto_forget(ends[0]), 0);
+	if (how != CLOSE)
+		CHECK_EQ(&verdict, close(ends[0]), 0);
+	return NULL;
+}
+
+static void *wait_and_close(void *arg)
+{
+	until_waiting(3);
+	/* Whoever closes it without a word may also do so long after that. */
+	usleep(100000);
+	return close_here(arg);
+}
+
+static void closed_by_threads(void **state)
+{
+	(void)state;
+	for (enum closer how = 0; how < CLOSERS; how++) {
+		struct switchto_sched *sched = new_sched(NULL);
+		pthread_t thread;
+
+		new_pair();
+		atomic_store(&waiting, 0);
+		for (int i = 0; i < 3; i++)
+			spawn(sched, wait_until_gone, NULL);
+		assert_int_equal(pthread_create(&thread, NULL, wait_and_close, &how), 0);
+		run_tasks(sched);
+		pthread_join(thread, NULL);
+		verdict_assert(&verdict);
+		close(ends[1]);
+	}
+}
+
+/* The number of a descriptor that was closed in any way, used again. */
+static void use_again(void *arg)
+{
+	enum closer how = *(enum closer *)arg;
+	char buffer[8];
+
+	for (int i = 0; i < 24; i++) {
+		struct timespec time = in(NSEC_PER_SEC / 1000);
+		const int flags = i & 8 ? SOCK_NONBLOCK : 0;
+
+		/* Sockets and pipes by turns. */
+		if (i % 3)
+			CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_STREAM | flags, 0, ends), 0);
+		else
+			CHECK_EQ(&verdict, pipe2(ends, i & 8 ? O_NONBLOCK : 0), 0);
+		if (i & 1)
+			CHECK_ERR(&verdict, switchto_read(ends[0], buffer, 1, &time), ETIMEDOUT);
+		time = late();
+		CHECK_EQ(&verdict, switchto_write(ends[1], "abcd", 4, &time), 4);
+		CHECK_EQ(&verdict, switchto_read(ends[0], buffer, 3, &time), 3);
+		if (i & 2)
+			CHECK_EQ(&verdict, switchto_read(ends[0], buffer, 8, &time), 1);
+		if (i & 4) {
+			CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+			CHECK_EQ(&verdict, switchto_read(ends[0], buffer, 8, &time), i & 2 ? 0 : 1);
+		} else {
+			CHECK_EQ(&verdict, close(ends[1]), 0);
+		}
+		close_here(&how);
+	}
+}
+
+static void write_later(void *arg)
+{
+	(void)arg;
+	nap(NSEC_PER_SEC / 50);
+	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+}
+
+/* The mark says that the old one is empty: so a read of the new one waits at once. */
+static void use_again_waiting(void *arg)
+{
+	enum closer how = *(enum closer *)arg;
+	char buffer[8];
+
+	for (int i = 0; i < 6; i++) {
+		struct timespec time = late();
+
+		new_pair();
+		spawn(NULL, write_later, NULL);
+		CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, 0, &time), 1);
+		if (i % 2)
+			CHECK_EQ(&verdict, switchto_write(ends[0], "ab", 2, &time), 2);
+		close_here(&how);
+		CHECK_EQ(&verdict, close(ends[1]), 0);
+	}
+}
+
+static void used_again(void **state)
+{
+	(void)state;
+	for (enum closer how = 0; how < CLOSERS; how++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		spawn(sched, use_again, &how);
+		run_tasks(sched);
+		sched = new_sched(NULL);
+		spawn(sched, use_again_waiting, &how);
+		run_tasks(sched);
+	}
+}
+
+/* A wait that has lasted goes with its descriptor, though the number is in use again. */
+static void *close_and_reuse(void *arg)
+{
+	int other[2];
+
+	until_waiting(1);
+	usleep(300000);
+	CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_STREAM, 0, other), 0);
+	CHECK_EQ(&verdict, dup2(other[0], ends[0]), ends[0]);
+	CHECK_EQ(&verdict, write(other[1], "x", 1), 1);
+	while (!atomic_load(&served))
+		usleep(1000);
+	/* Nobody took it. */
+	CHECK_EQ(&verdict, read(other[0], arg, 1), 1);
+	close(other[0]);
+	close(other[1]);
+	return NULL;
+}
+
+static void old_wait(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	pthread_t thread;
+	char byte;
+
+	(void)state;
+	new_pair();
+	atomic_store(&waiting, 0);
+	atomic_store(&served, 0);
+	spawn(sched, wait_until_gone, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, close_and_reuse, &byte), 0);
+	run_tasks(sched);
+	pthread_join(thread, NULL);
+	verdict_assert(&verdict);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* It is closed, but not everywhere: the kernel goes on to tell of what it has. */
+static void leave_stray(void *arg)
+{
+	struct timespec time = late();
+	long long before;
+	char byte;
+	int other;
+
+	(void)arg;
+	new_pair();
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	other = dup(ends[0]);
+	CHECK_EQ(&verdict, close(ends[0]), 0);
+	before = cpu_ns();
+	nap(NSEC_PER_SEC / 2);
+	CHECK(&verdict, cpu_ns() - before < NSEC_PER_SEC / 4);
+	CHECK_EQ(&verdict, switchto_recv(other, &byte, 1, 0, &time), 1);
+	CHECK_EQ(&verdict, close(ends[1]), 0);
+	/* The number again, while the old one has something. */
+	new_pair();
+	spawn(NULL, write_later, NULL);
+	before = cpu_ns();
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	nap(NSEC_PER_SEC / 2);
+	CHECK(&verdict, cpu_ns() - before < NSEC_PER_SEC / 4);
+	CHECK_EQ(&verdict, switchto_recv(other, &byte, 1, 0, &time), 1);
+	CHECK_EQ(&verdict, switchto_recv(other, &byte, 1, 0, &time), 0);
+	CHECK_EQ(&verdict, switchto_close(other), 0);
+	close_ends();
+}
+
+static void strays(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, leave_stray, NULL);
+	run_tasks(sched);
+}
+
+/* --- several schedulers --- */
+
+static void read_a_byte(void *arg)
+{
+	struct timespec time = late();
+	char byte = 0;
+
+	atomic_fetch_add(&waiting, 1);
+	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, &time), 1);
+	CHECK_EQ(&verdict, byte, *(char *)arg);
+}
+
+static void handed_over(void **state)
+{
+	struct switchto_sched *first = new_sched(NULL), *second = new_sched(NULL);
+
+	(void)state;
+	new_pair();
+	for (int i = 0; i < 4; i++) {
+		/* One after the other: the first one has no tasks, and nobody polls for it. */
+		CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
+		spawn(first, read_a_byte, "a");
+		assert_int_equal(switchto_sched_run(first), 0);
+		spawn(second, write_later, NULL);
+		spawn(second, read_a_byte, "x");
+		assert_int_equal(switchto_sched_run(second), 0);
+	}
+	assert_int_equal(switchto_sched_destroy(first), 0);
+	CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
+	spawn(second, read_a_byte, "a");
+	run_tasks(second);
+	close_ends();
+}
+
+static void *run_here(void *sched)
+{
+	CHECK_EQ(&verdict, switchto_sched_run(sched), 0);
+	return NULL;
+}
+
+static char filler[1 << 20];
+
+static void fill(void *arg)
+{
+	struct timespec time = late();
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_write(ends[0], filler, sizeof(filler), &time), sizeof(filler));
+	atomic_fetch_add(&step, 1);
+}
+
+static void read_some_bytes(void *arg)
+{
+	struct timespec time = late();
+	char byte;
+
+	(void)arg;
+	for (int i = 0; i < 20; i++)
+		CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, &time), 1);
+	atomic_fetch_add(&step, 1);
+}
+
+/* Two schedulers at once: one reads, one writes, and both do the same. */
+static void shared(void **state)
+{
+	static char buffer[65536];
+
+	(void)state;
+	for (int same = 0; same < 2; same++) {
+		struct switchto_sched *first = new_sched(NULL), *second = new_sched(NULL);
+		pthread_t threads[2];
+
+		new_pair();
+		atomic_store(&step, 0);
+		spawn(first, read_some_bytes, NULL);
+		spawn(second, same ? read_some_bytes : fill, NULL);
+		assert_int_equal(pthread_create(&threads[0], NULL, run_here, first), 0);
+		assert_int_equal(pthread_create(&threads[1], NULL, run_here, second), 0);
+		usleep(20000);
+		for (int i = 0; i < (same ? 40 : 20); i++) {
+			assert_int_equal(write(ends[1], "x", 1), 1);
+			usleep(1000);
+		}
+		for (size_t total = 0; !same && total < sizeof(filler);) {
+			ssize_t n = read(ends[1], buffer, sizeof(buffer));
+
+			assert_true(n > 0);
+			total += (size_t)n;
+		}
+		pthread_join(threads[0], NULL);
+		pthread_join(threads[1], NULL);
+		assert_int_equal(atomic_load(&step), 2);
+		assert_int_equal(switchto_sched_destroy(first), 0);
+		run_tasks(second);
+		close_ends();
+	}
+}
+
+/* A child has copies of all descriptors, and of what is polled: it must remove nothing from that. */
+static void close_in_child(void *arg)
+{
+	struct timespec time = late();
+	char byte;
+	int status;
+	pid_t child;
+
+	(void)arg;
+	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	child = fork();
+	if (child == 0)
+		_exit(switchto_close(ends[0]) || switchto_forget(ends[1]));
+	CHECK_EQ(&verdict, waitpid(child, &status, 0), child);
+	CHECK_EQ(&verdict, status, 0);
+	spawn(NULL, write_later, NULL);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+}
+
+static void child_closes(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	new_pair();
+	spawn(sched, close_in_child, NULL);
+	run_tasks(sched);
+	close_ends();
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(in_order),	     cmocka_unit_test(many),
+		cmocka_unit_test(closed_by_threads), cmocka_unit_test(used_again),
+		cmocka_unit_test(old_wait),	     cmocka_unit_test(strays),
+		cmocka_unit_test(handed_over),	     cmocka_unit_test(shared),
+		cmocka_unit_test(child_closes),
+	};
+
+	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
+	if (!switchto_backend() && errno == ENOSYS)
+		return SKIPPED;
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -235,8 +235,8 @@ struct switchto_sched {
 	pthread_t monitor_thread;
 	nsec_t slice;		  /* NEVER: tasks have no slices */
 	_Atomic uint32_t at_work; /* slots whose dispatcher has not found that it is over */
-	unsigned int next_mark;		  /* that the monitor verifies: poll.c */
-	nsec_t verified;		  /* when it did so */
+	unsigned int next_mark;	  /* that the monitor verifies: poll.c */
+	nsec_t verified;	  /* when it did so */
 
 	pthread_mutex_t lock; /* of the rest */
 	struct thread *idle, *threads;

@@ -80,24 +80,33 @@ static __attribute__((noinline)) long in_region(struct thread *me, const struct 
 	return result;
 }
 
-#define IN_REGION(me, deadline, name, ...) IN_REGION_(me, deadline, SYS_##name, __VA_ARGS__, 0, 0, 0, 0)
+#define IN_REGION(me, deadline, name, ...) \
+	IN_REGION_(me, deadline, SYS_##name, __VA_ARGS__, 0, 0, 0, 0)
 #define IN_REGION_(me, deadline, number, a, b, c, d, e, ...) \
 	in_region(me, deadline, number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
 
-/* The same on a ring, if there is one. */
+/*
+ * The same on a ring, if there is one. The kernel cancels an operation by itself if signals keep it
+ * from making a thread for that.
+ */
 static long on_ring(struct thread *me, enum ring_call what, long number, int fd,
-		    const void *address, size_t length, off_t offset,
+		    const void *address, size_t length, off_t offset, int flags,
 		    const struct timespec *deadline)
 {
 	int result;
 
-	if (!me->slot->ring)
-		return in_region(me, deadline, number, fd, (long)address, (long)length, offset, 0,
+	if (me->slot->ring) {
+		do
+			result = switchto_ring_call(what, fd, address, length, offset, flags,
+						    deadline);
+		while (result == -1 && errno == EINTR);
+		if (result != -1 || errno != ECANCELED || atomic_load(&me->task->cancelled))
+			return result == -1 ? -errno : result;
+	}
+	if (what == RING_OPENAT)
+		return in_region(me, deadline, number, fd, (long)address, flags, (long)length, 0,
 				 0);
-	do
-		result = switchto_ring_call(what, fd, address, length, offset, 0, deadline);
-	while (result == -1 && errno == EINTR);
-	return result == -1 ? -errno : result;
+	return in_region(me, deadline, number, fd, (long)address, (long)length, offset, 0, 0);
 }
 
 /* --- what waits --- */
@@ -162,8 +171,7 @@ static long nap(unsigned int *count, const struct timespec *deadline)
 	++*count;
 	if (at > until)
 		at = until;
-	return switchto_sleep_until(
-		       &(struct timespec){ at / NSEC_PER_SEC, at % NSEC_PER_SEC }) ?
+	return switchto_sleep_until(&(struct timespec){ at / NSEC_PER_SEC, at % NSEC_PER_SEC }) ?
 		       -errno :
 		       0;
 }
@@ -233,8 +241,7 @@ static long after_nothing(const struct request *r, struct mark *mark, struct dir
 		*again = true;
 		return nap(naps, r->deadline);
 	}
-	if (!is_ready(word) ||
-	    !atomic_compare_exchange_strong(&direction->word, &word, NOT_READY))
+	if (!is_ready(word) || !atomic_compare_exchange_strong(&direction->word, &word, NOT_READY))
 		return 0;
 	/* An error may make it ready, or what this call can't take: and does so again. */
 	if (word & STICKY || atomic_fetch_add(&mark->in_vain, 1) >= IN_VAIN)
@@ -269,15 +276,17 @@ static __attribute__((noinline)) long perform(struct thread *me, const struct re
 		if (mark)
 			p.word = atomic_load_explicit(&direction->word, memory_order_acquire);
 		if (!is_ready(p.word) && !again) {
-			checked = true; /* by an event, or when it was added */
 			error = wait_for(me, r, &mark, &p, &turn, &naps);
 			late = again = error == -ETIMEDOUT;
+			if (!error && !turn.listed)
+				checked = true; /* by an event, or when it was added */
 			if (error && !late)
 				p.result = error;
 			continue;
 		}
 		if (!checked) {
 			checked = true;
+			again = false;
 			look_at_flags(r, mark);
 			continue;
 		}
@@ -921,10 +930,10 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 			/* Of a stream, the last message may have gone in part. */
 			last += result;
 			if (result && last[-1].msg_len)
-				last[-1].msg_len = (unsigned int)whole(
-					me, fd, last[-1].msg_hdr.msg_iov,
-					last[-1].msg_hdr.msg_iovlen, last[-1].msg_len, flags,
-					deadline);
+				last[-1].msg_len =
+					(unsigned int)whole(me, fd, last[-1].msg_hdr.msg_iov,
+							    last[-1].msg_hdr.msg_iovlen,
+							    last[-1].msg_len, flags, deadline);
 		} else if (result != -EAGAIN && result != -EINTR) {
 			break;
 		} else if (flags & MSG_DONTWAIT) {
@@ -1170,9 +1179,8 @@ ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
 /* --- files --- */
 
 /* pread(2) and its like: on a ring, if that is a file. @vectors: @length counts vectors. */
-static ssize_t at_offset(enum ring_call what, long number, bool output, int fd,
-			 const void *address, size_t length, off_t offset,
-			 const struct timespec *deadline)
+static ssize_t at_offset(enum ring_call what, long number, bool output, int fd, const void *address,
+			 size_t length, off_t offset, const struct timespec *deadline)
 {
 	const struct request r = {
 		.fd = fd,
@@ -1194,7 +1202,7 @@ static ssize_t at_offset(enum ring_call what, long number, bool output, int fd,
 		return end_call(me, -EINVAL);
 	result = perform(me, &r, no_progress);
 	if (result == NOT_POLLED)
-		result = on_ring(me, what, number, fd, address, length, offset, deadline);
+		result = on_ring(me, what, number, fd, address, length, offset, 0, deadline);
 	return end_call(me, result);
 }
 
@@ -1227,24 +1235,16 @@ int switchto_openat(int folder, const char *path, int flags, mode_t mode)
 {
 	struct thread *me = current_task();
 	struct stat found;
+	bool blocks = false;
 	long result;
-	bool blocks;
 
 	if (!me)
 		return -1;
-	if (me->slot->ring) {
-		/* A FIFO waits for the other side, and a ring would try it without that first. */
+	/* A FIFO waits for the other side, and a ring would try it without that first. */
+	if (me->slot->ring)
 		blocks = !fstatat(folder, path, &found, 0) && !S_ISREG(found.st_mode) &&
 			 !S_ISDIR(found.st_mode);
-		do
-			result = switchto_ring_call(RING_OPENAT, folder, path, mode, blocks, flags,
-						    NULL);
-		while (result == -1 && errno == EINTR);
-		if (result == -1)
-			result = -errno;
-	} else {
-		result = IN_REGION(me, NULL, openat, folder, path, flags, mode);
-	}
+	result = on_ring(me, RING_OPENAT, SYS_openat, folder, path, mode, blocks, flags, NULL);
 	if (result >= 0)
 		switchto_poll_new((int)result);
 	return (int)end_call(me, result);
@@ -1256,7 +1256,7 @@ int switchto_fsync(int fd)
 
 	if (!me)
 		return -1;
-	return (int)end_call(me, on_ring(me, RING_FSYNC, SYS_fsync, fd, NULL, 0, 0, NULL));
+	return (int)end_call(me, on_ring(me, RING_FSYNC, SYS_fsync, fd, NULL, 0, 0, 0, NULL));
 }
 
 /* --- children --- */

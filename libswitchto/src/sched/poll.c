@@ -535,8 +535,8 @@ static int renew(struct mark *mark)
 	if (error != ENOENT && error != EBADF)
 		return error;
 	expect_strays(mark->slot);
-	drop(mark, (mark_task(in) && in & VERIFIED) || (mark_task(out) && out & VERIFIED) ? EBADF :
-											    0);
+	drop(mark,
+	     (mark_task(in) && in & VERIFIED) || (mark_task(out) && out & VERIFIED) ? EBADF : 0);
 	return ESTALE;
 }
 
@@ -843,8 +843,7 @@ int switchto_turn_wait(struct mark *mark, struct direction *direction, struct tu
 	if (!turn->listed)
 		append(direction, turn);
 	/* Paired with the look at the list at the end of the call that is in the word. */
-	go_on = atomic_load(&direction->first) == turn &&
-		!mark_task(atomic_load(&direction->word));
+	go_on = atomic_load(&direction->first) == turn && !mark_task(atomic_load(&direction->word));
 	pthread_mutex_unlock(&mark->lock);
 	if (go_on)
 		return 0;
