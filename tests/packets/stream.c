@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 /*
  * The parts of packet-server that know no tasks: streams on a bad network, batches, the table of
- * sessions, requests of HTTP, and the ciphers with vectors that NIST has published.
+ * sessions, and the ciphers with vectors that NIST has published.
  */
 #include "batch.h"
 #include "crypto.h"
-#include "http.h"
 #include "stream.h"
 #include "support.h"
 #include "table.h"
@@ -296,41 +295,6 @@ static void answers_are_gathered(void **state)
 	check_gather(false, 320, 64);
 }
 
-/* --- HTTP --- */
-
-static int status_of(const char *text)
-{
-	struct http_request request;
-
-	assert_int_equal(http_parse(text, strlen(text), &request), strlen(text));
-	return request.status;
-}
-
-static void requests(void **state)
-{
-	static char long_head[HTTP_HEAD_MAX];
-	struct http_request request;
-
-	(void)state;
-	assert_int_equal(http_parse("GET / HT", 8, &request), 0);
-	assert_int_equal(status_of("GET /a%20b?c HTTP/1.1\r\nHost: x\r\n\r\n"), 200);
-	http_parse("GET /a%20b?c HTTP/1.1\r\n\r\nGET", 28, &request);
-	assert_string_equal(request.path, "a b");
-	assert_true(request.keep);
-	assert_int_equal(status_of("GET / HTTP/1.0\r\n\r\n"), 200);
-	assert_int_equal(status_of("POST / HTTP/1.1\r\n\r\n"), 405);
-	assert_int_equal(status_of("GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\n"), 413);
-	assert_int_equal(status_of("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"), 413);
-	assert_int_equal(status_of("GET / HTTP/2.0\r\n\r\n"), 505);
-	assert_int_equal(status_of("GET x HTTP/1.1\r\n\r\n"), 400);
-	assert_int_equal(status_of("GET /%zz HTTP/1.1\r\n\r\n"), 400);
-	assert_int_equal(status_of("GET /%00 HTTP/1.1\r\n\r\n"), 400);
-	assert_int_equal(status_of("\r\n\r\n"), 400);
-	memset(long_head, 'x', sizeof(long_head));
-	assert_int_equal(http_parse(long_head, sizeof(long_head), &request), HTTP_HEAD_MAX);
-	assert_int_equal(request.status, 431);
-}
-
 /* --- ciphers --- */
 
 struct vector {
@@ -436,8 +400,7 @@ int main(void)
 		cmocka_unit_test(streams_survive), cmocka_unit_test(nobody_answers),
 		cmocka_unit_test(nobody_reads),	   cmocka_unit_test(bad_packets),
 		cmocka_unit_test(table_holds),	   cmocka_unit_test(answers_are_gathered),
-		cmocka_unit_test(requests),	   cmocka_unit_test(by_library),
-		cmocka_unit_test(by_kernel),
+		cmocka_unit_test(by_library),	   cmocka_unit_test(by_kernel),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

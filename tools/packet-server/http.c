@@ -21,13 +21,13 @@ static int digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* False: it is no path, or too long. */
-static bool decode(const char *from, const char *end, char *to)
+/* 200; or what is wrong with the path that ends at @end. */
+static int decode(const char *from, const char *end, char *to)
 {
 	size_t size = 0;
 
 	if (from == end || *from++ != '/')
-		return false;
+		return 400;
 	for (; from < end && *from != '?' && *from != '#'; from++) {
 		char c = *from;
 
@@ -36,83 +36,210 @@ static bool decode(const char *from, const char *end, char *to)
 				  low = end - from > 2 ? digit(from[2]) : -1;
 
 			if (high < 0 || low < 0)
-				return false;
+				return 400;
 			c = (char)(high << 4 | low);
 			from += 2;
 		}
-		if (c == 0 || size + 1 == HTTP_PATH_MAX)
-			return false;
+		if (c == 0)
+			return 400;
+		if (size + 1 == HTTP_PATH_MAX)
+			return 414;
 		to[size++] = c;
 	}
 	to[size] = 0;
-	return true;
+	return 200;
 }
 
-/* Does a line of the head say @name: @value? */
-static bool says(const char *head, size_t size, const char *name, const char *value)
+/* A part of the head. */
+struct span {
+	const char *at, *end;
+};
+
+static bool is(struct span span, const char *text)
 {
-	const size_t length = strlen(name);
-	const char *end = head + size;
+	const size_t size = strlen(text);
 
-	for (const char *line = head; line < end;) {
-		const char *next = memchr(line, '\n', (size_t)(end - line));
+	return (size_t)(span.end - span.at) == size && strncasecmp(span.at, text, size) == 0;
+}
 
-		if (!next)
-			break;
-		if ((size_t)(next - line) > length && strncasecmp(line, name, length) == 0 &&
-		    line[length] == ':') {
-			const char *at = line + length + 1;
+/* Without the blanks around it. */
+static struct span trim(struct span span)
+{
+	while (span.at < span.end && (*span.at == ' ' || *span.at == '\t'))
+		span.at++;
+	while (span.at < span.end && (span.end[-1] == ' ' || span.end[-1] == '\t'))
+		span.end--;
+	return span;
+}
 
-			while (at < next && (*at == ' ' || *at == '\t'))
-				at++;
-			if (!value || (strlen(value) <= (size_t)(next - at) &&
-				       strncasecmp(at, value, strlen(value)) == 0))
-				return true;
+/* Cuts off what comes before the first @mark, or all. */
+static struct span cut(struct span *rest, char mark)
+{
+	const char *end = memchr(rest->at, mark, (size_t)(rest->end - rest->at));
+	const struct span part = { rest->at, end ? end : rest->end };
+
+	rest->at = end ? end + 1 : rest->end;
+	return part;
+}
+
+/* A method, or the name of a field. */
+static bool is_token(struct span span)
+{
+	for (const char *at = span.at; at < span.end; at++)
+		if (*at <= ' ' || *at > '~' || strchr("\"(),/:;<=>?@[\\]{}", *at))
+			return false;
+	return span.at < span.end;
+}
+
+/* What the fields say that matters here. */
+struct fields {
+	unsigned int lines, hosts, lengths, encodings;
+	bool body;	  /* its length is not 0 */
+	bool chunked;	  /* the last of the encodings */
+	bool other;	  /* there is another encoding */
+	bool close, keep; /* the connection */
+};
+
+/* 200, or what is wrong with it. */
+static int take_length(struct fields *fields, struct span value)
+{
+	uint64_t length = 0;
+
+	for (const char *at = value.at; at < value.end; at++)
+		if (*at < '0' || *at > '9' || __builtin_mul_overflow(length, 10, &length) ||
+		    __builtin_add_overflow(length, (uint64_t)(*at - '0'), &length))
+			return 400;
+	fields->body = length > 0;
+	return value.at < value.end && !fields->lengths++ ? 200 : 400;
+}
+
+/* As take_length(). */
+static int take_field(struct fields *fields, struct span line)
+{
+	const struct span name = cut(&line, ':');
+	struct span value = trim(line);
+
+	/* Without a colon, the line ends with its name. A folded line begins with a blank. */
+	if (*name.end != ':' || !is_token(name))
+		return 400;
+	if (++fields->lines > HTTP_FIELDS_MAX)
+		return 431;
+	if (is(name, "Content-Length"))
+		return take_length(fields, value);
+	if (is(name, "Host") && fields->hosts++)
+		return 400;
+	if (is(name, "Transfer-Encoding")) {
+		fields->encodings++;
+		while (value.at < value.end) {
+			fields->other |= fields->chunked;
+			fields->chunked = is(trim(cut(&value, ',')), "chunked");
+			fields->other |= !fields->chunked;
 		}
-		line = next + 1;
+	} else if (is(name, "Connection")) {
+		while (value.at < value.end) {
+			const struct span option = trim(cut(&value, ','));
+
+			fields->close |= is(option, "close");
+			fields->keep |= is(option, "keep-alive");
+		}
 	}
-	return false;
+	return 200;
 }
 
-static int parse_line(const char *line, size_t size, size_t head, struct http_request *request)
+/* The first line: 200, or what is wrong with it. @minor: of the version. */
+static int take_first(struct span line, struct http_request *request, char *minor)
 {
-	const char *space = memchr(line, ' ', size), *path, *version;
+	const struct span method = cut(&line, ' '), path = cut(&line, ' ');
 
-	if (!space)
+	if (!is_token(method) || line.end - line.at != 8 || memcmp(line.at, "HTTP/", 5) != 0 ||
+	    line.at[5] < '0' || line.at[5] > '9' || line.at[6] != '.' || line.at[7] < '0' ||
+	    line.at[7] > '9')
 		return 400;
-	path = space + 1;
-	version = memchr(path, ' ', size - (size_t)(path - line));
-	if (!version)
-		return 400;
-	if (size - (size_t)(version - line) != 9 || memcmp(version, " HTTP/1.", 8) != 0 ||
-	    (version[8] != '0' && version[8] != '1'))
+	for (const char *at = path.at; at < path.end; at++)
+		if (*at <= ' ' || *at > '~')
+			return 400;
+	if (line.at[5] != '1')
 		return 505;
-	/* A body would be taken for the next request. */
-	if (says(line, head, "Transfer-Encoding", NULL) ||
-	    (says(line, head, "Content-Length", NULL) &&
-	     !says(line, head, "Content-Length", "0\r")))
-		return 413;
-	request->keep = version[8] == '1' ? !says(line, head, "Connection", "close") :
-					    says(line, head, "Connection", "keep-alive");
-	request->head_only = space - line == 4 && memcmp(line, "HEAD", 4) == 0;
-	if (!request->head_only && (space - line != 3 || memcmp(line, "GET", 3) != 0))
+	*minor = line.at[7];
+	request->head_only = memcmp(method.at, "HEAD ", 5) == 0;
+	if (!request->head_only && memcmp(method.at, "GET ", 4) != 0)
 		return 405;
-	return decode(path, version, request->path) ? 200 : 400;
+	return decode(path.at, path.end, request->path);
+}
+
+/*
+ * What follows from @fields, for a request that is @status without them. A body is not read, and
+ * would be taken for the next request: the connection ends. So it does if a proxy may find the end
+ * of the request elsewhere than this server.
+ */
+static int judge(const struct fields *fields, int status, char minor)
+{
+	if (fields->encodings) {
+		if (fields->lengths || minor == '0' || !fields->chunked)
+			return 400;
+		return fields->other ? 501 : 413;
+	}
+	return fields->body ? 413 : status;
+}
+
+/* The whole head, from its first line to the end of the last one. */
+static void parse(struct span head, struct http_request *request)
+{
+	struct fields fields = { 0 };
+	struct span line = cut(&head, '\n');
+	char minor = '0';
+	int status;
+
+	line.end--;
+	request->status = status = take_first(line, request, &minor);
+	if (status != 200 && status != 405)
+		return;
+	while (head.at < head.end) {
+		line = cut(&head, '\n');
+		line.end--;
+		request->status = take_field(&fields, line);
+		if (request->status != 200)
+			return;
+	}
+	request->status = judge(&fields, status, minor);
+	if (request->status == status)
+		request->keep = !fields.close && (minor != '0' || fields.keep);
+}
+
+/* Each line ends with CR LF, in which alone they occur, nor are there other controls. */
+static bool is_text(struct span span)
+{
+	for (const char *at = span.at; at < span.end; at++) {
+		const unsigned char c = (unsigned char)*at;
+
+		if (c == '\r' && (at + 1 == span.end || at[1] == '\n'))
+			continue;
+		if (c == '\n' && at > span.at && at[-1] == '\r')
+			continue;
+		if ((c < ' ' && c != '\t') || c == 0x7f)
+			return false;
+	}
+	return true;
 }
 
 size_t http_parse(const char *buffer, size_t size, struct http_request *request)
 {
-	const char *end = memmem(buffer, size, "\r\n\r\n", 4);
-	const char *line = memmem(buffer, size, "\r\n", 2);
+	/* One empty line before a request is allowed. */
+	const size_t skip = size >= 2 && memcmp(buffer, "\r\n", 2) == 0 ? 2 : 0;
+	struct span head = { buffer + skip, buffer + size };
+	const char *end = memmem(head.at, size - skip, "\r\n\r\n", 4);
 
-	*request = (struct http_request){ .status = 431 };
-	if (!end)
-		return size == HTTP_HEAD_MAX ? size : 0;
-	request->status = parse_line(buffer, (size_t)(line - buffer), (size_t)(end + 2 - buffer),
-				     request);
-	if (request->status == 413 || request->status == 400 || request->status == 505)
-		request->keep = false;
-	return (size_t)(end + 4 - buffer);
+	*request = (struct http_request){ .status = 400 };
+	if (end)
+		head.end = end + 2;
+	if (!is_text(head) || (size - skip >= 2 && memcmp(head.at, "\r\n", 2) == 0))
+		return size;
+	if (end) {
+		parse(head, request);
+		return (size_t)(end + 4 - buffer);
+	}
+	request->status = 431;
+	return size == HTTP_HEAD_MAX ? size : 0;
 }
 
 /* Nothing but what is below the folder: no "..", and no symbolic link that leads out. */
@@ -153,8 +280,12 @@ static const char *reason_of(int status)
 		return "Method Not Allowed";
 	case 413:
 		return "Content Too Large";
+	case 414:
+		return "URI Too Long";
 	case 431:
 		return "Request Header Fields Too Large";
+	case 501:
+		return "Not Implemented";
 	case 503:
 		return "Service Unavailable";
 	default:

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-enum { HTTP_HEAD_MAX = 8192, HTTP_PATH_MAX = 1024 };
+enum { HTTP_HEAD_MAX = 8192, HTTP_PATH_MAX = 1024, HTTP_FIELDS_MAX = 100 };
 
 struct http_request {
 	int status; /* 200, or what is wrong with it */
@@ -15,7 +15,11 @@ struct http_request {
 	char path[HTTP_PATH_MAX]; /* relative, decoded */
 };
 
-/* The size of the head at the start of @buffer, for the next one to follow; 0: it is not whole. */
+/*
+ * The size of the head at the start of @buffer, for the next one to follow; 0: it is not whole.
+ *
+ * By the rules of RFC 9112, where a recipient may be strict, it is. Only Host may be missing.
+ */
 size_t http_parse(const char *buffer, size_t size, struct http_request *request);
 
 /* A file below the folder @root, never outside of it. Returns 200 or another status. */
