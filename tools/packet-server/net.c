@@ -89,9 +89,24 @@ static int steer(int fd, const struct options *options)
 	};
 	const struct sock_fprog all = { sizeof(program) / sizeof(*program), program };
 
-	if (options->steer == STEER_HASH || options->slots == 1)
+	if (options->steer == STEER_HASH)
 		return 0;
 	return setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &all, sizeof(all));
+}
+
+/* What a user may do about it that no socket could be bound. */
+static const char *remedy(int error)
+{
+	switch (error) {
+	case EADDRINUSE:
+		return "; end the other server there, or take another port";
+	case EADDRNOTAVAIL:
+		return "; take an address of this machine (ip address)";
+	case EACCES:
+		return "; take a port from 1024 on, or run as root";
+	default:
+		return "";
+	}
 }
 
 int open_socket(const struct options *options, int type, unsigned int slot)
@@ -99,6 +114,7 @@ int open_socket(const struct options *options, int type, unsigned int slot)
 	const int one = 1, queue = QUEUE;
 	const int fd = socket(AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	const char *what = "socket";
+	int error;
 
 	if (fd == -1) {
 		complain(errno, "%s", what);
@@ -108,24 +124,30 @@ int open_socket(const struct options *options, int type, unsigned int slot)
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &queue, sizeof(queue));
 	if (type == SOCK_STREAM)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (options->slots > 1 && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)))
+	if (slot && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)))
 		what = "SO_REUSEPORT";
-	else if (bind(fd, (const struct sockaddr *)&options->address, sizeof(options->address)))
+	else if (bind(fd, (const struct sockaddr *)&options->address, sizeof(options->address)) ||
+		 (type == SOCK_STREAM && listen(fd, SOMAXCONN)))
 		what = "bind";
-	else if (slot == 0 && steer(fd, options))
+	/* The first one takes the others in when the port is its own. */
+	else if (options->slots > 1 && !slot &&
+		 setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)))
+		what = "SO_REUSEPORT";
+	/* From the second one on, there is a group. */
+	else if (slot == 1 && steer(fd, options))
 		what = "SO_ATTACH_REUSEPORT_CBPF";
-	else if (type == SOCK_STREAM && listen(fd, SOMAXCONN))
-		what = "listen";
 	else if (options->gro && type == SOCK_DGRAM && !options->xdp &&
 		 setsockopt(fd, SOL_UDP, UDP_GRO, &one, sizeof(one)))
 		what = "UDP_GRO";
 	else
 		return fd;
+	error = errno;
 	if (strcmp(what, "bind") == 0)
-		complain(errno, "wanted %s:%d, can't have it", inet_ntoa(options->address.sin_addr),
-			 ntohs(options->address.sin_port));
+		complain(0, "wanted %s:%d, can't have it: %s%s",
+			 inet_ntoa(options->address.sin_addr), ntohs(options->address.sin_port),
+			 strerror(error), remedy(error));
 	else
-		complain(errno, "%s", what);
+		complain(error, "%s", what);
 	close(fd);
 	return -1;
 }
