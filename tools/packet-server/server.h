@@ -101,8 +101,24 @@ void stats_free(struct stats *stats);
 
 /* --- sockets: net.c --- */
 
-/* An open socket of one slot, bound; or -1 after a message. */
+/*
+ * An open socket of one slot, bound; or -1 after a message. The first slot's is alone on its port:
+ * so a second server fails there, and does not take a part of the packets.
+ */
 int open_socket(const struct options *options, int type, unsigned int slot);
+
+/* --- the end: main.c --- */
+
+/*
+ * SIGINT or SIGTERM has come. All tasks are canceled then, but a call that need not wait does not
+ * say so. Whatever repeats such calls looks here.
+ */
+extern atomic_bool server_over;
+
+static inline bool is_server_over(void)
+{
+	return atomic_load_explicit(&server_over, memory_order_relaxed);
+}
 
 /* --- engines: udp.c, tcp.c --- */
 

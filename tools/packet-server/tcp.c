@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,6 +28,9 @@ struct connection {
 	int fd;
 	int64_t idle;
 };
+
+/* How long the other side may take to read an answer after which the connection ends. */
+static const int64_t linger = 1000000000;
 
 static void counted(struct tcp *tcp, _Atomic uint64_t *counter, uint64_t n)
 {
@@ -58,10 +62,10 @@ static int send_all(struct connection *connection, const char *data, size_t size
 	return 0;
 }
 
-static ssize_t receive(struct connection *connection, void *buffer, size_t size)
+static ssize_t receive(struct connection *connection, void *buffer, size_t size,
+		       const struct timespec *deadline)
 {
-	const struct timespec deadline = deadline_of(connection);
-	const ssize_t n = switchto_recv(connection->fd, buffer, size, 0, &deadline);
+	const ssize_t n = switchto_recv(connection->fd, buffer, size, 0, deadline);
 
 	if (n > 0)
 		counted(connection->tcp, &connection->tcp->counters->bytes_in, (uint64_t)n);
@@ -71,67 +75,106 @@ static ssize_t receive(struct connection *connection, void *buffer, size_t size)
 static void echo(struct connection *connection)
 {
 	char buffer[4096];
-	ssize_t n;
 
-	while ((n = receive(connection, buffer, sizeof(buffer))) > 0)
-		if (send_all(connection, buffer, (size_t)n, 0))
+	while (!is_server_over()) {
+		const struct timespec deadline = deadline_of(connection);
+		const ssize_t n = receive(connection, buffer, sizeof(buffer), &deadline);
+
+		if (n <= 0 || send_all(connection, buffer, (size_t)n, 0))
 			return;
+	}
 }
 
-/* The file of a request, or its error. -1: the connection is to end. */
-static int answer(struct connection *connection, const struct http_request *request)
+/* Sends @size bytes of @file. False: the connection is to end at once. */
+static bool send_file(struct connection *connection, int file, off_t size)
+{
+	char buffer[8192];
+
+	while (size > 0) {
+		ssize_t n = switchto_read(file, buffer, sizeof(buffer), NULL);
+
+		if (n > size)
+			n = size;
+		/* A file that became shorter: only the end of the connection says so. */
+		if (n <= 0 || send_all(connection, buffer, (size_t)n, n < size ? MSG_MORE : 0))
+			return false;
+		size -= n;
+		if (is_server_over())
+			return false;
+	}
+	return true;
+}
+
+/* The file of a request, or its error. False: the connection is to end at once. */
+static bool answer(struct connection *connection, const struct http_request *request)
 {
 	struct tcp *tcp = connection->tcp;
-	char buffer[8192];
+	char buffer[512];
 	int file = -1, status = request->status, length;
 	off_t size = 0;
+	bool sent;
 
 	if (status == 200)
 		status = http_open(tcp->root, request->path, &file, &size);
 	counted(tcp, status == 200 ? &tcp->counters->requests : &tcp->counters->errors, 1);
 	length = http_head(buffer, sizeof(buffer), status, size, request);
-	if (status != 200)
-		return send_all(connection, buffer, (size_t)length, 0) || !request->keep ? -1 : 0;
 	if (request->head_only)
 		size = 0;
-	if (send_all(connection, buffer, (size_t)length, size ? MSG_MORE : 0))
-		size = -1;
-	while (size > 0) {
-		const ssize_t n = switchto_read(file, buffer, sizeof(buffer), NULL);
+	sent = send_all(connection, buffer, (size_t)length, size ? MSG_MORE : 0) == 0 &&
+	       send_file(connection, file, size);
+	if (file != -1)
+		switchto_close(file);
+	return sent;
+}
 
-		/* A file that became shorter: only the end of the connection says so. */
-		if (n <= 0 || send_all(connection, buffer, (size_t)(n < size ? n : size),
-				       n < size ? MSG_MORE : 0))
-			size = -1;
-		else
-			size -= n < size ? n : size;
-	}
-	switchto_close(file);
-	return size < 0 || !request->keep ? -1 : 0;
+/*
+ * A close(2) with bytes that nobody has received resets the connection, and the other side may lose
+ * the answer. So it is told that this side has ended, and has a while to end as well.
+ */
+static void end_politely(struct connection *connection, char *buffer, size_t size)
+{
+	const int64_t until = now_ns() + linger;
+	const struct timespec deadline = as_timespec(until);
+
+	shutdown(connection->fd, SHUT_WR);
+	while (!is_server_over() && now_ns() < until &&
+	       receive(connection, buffer, size, &deadline) > 0)
+		;
+	errno = 0;
 }
 
 static void serve_http(struct connection *connection)
 {
 	char buffer[HTTP_HEAD_MAX];
-	size_t size = 0;
+	size_t begin = 0, end = 0;
+	struct timespec deadline = deadline_of(connection);
 
-	for (;;) {
+	while (!is_server_over()) {
 		struct http_request request;
-		const size_t head = http_parse(buffer, size, &request);
+		const size_t head = http_parse(buffer + begin, end - begin, &request);
 		ssize_t n;
 
 		if (head) {
-			if (answer(connection, &request))
+			if (!answer(connection, &request))
 				return;
-			size -= head;
-			for (size_t i = 0; i < size; i++)
-				buffer[i] = buffer[head + i];
+			if (!request.keep) {
+				end_politely(connection, buffer, sizeof(buffer));
+				return;
+			}
+			begin += head;
+			deadline = deadline_of(connection);
 			continue;
 		}
-		n = receive(connection, buffer + size, sizeof(buffer) - size);
+		memmove(buffer, buffer + begin, end - begin);
+		end -= begin;
+		begin = 0;
+		n = receive(connection, buffer + end, sizeof(buffer) - end, &deadline);
 		if (n <= 0)
 			return;
-		size += (size_t)n;
+		/* So long for the whole of a head, from its first byte, and not for each byte. */
+		if (!end)
+			deadline = deadline_of(connection);
+		end += (size_t)n;
 	}
 }
 
@@ -245,7 +288,7 @@ void tcp_main(void *arg)
 	struct tcp *tcp = arg;
 
 	stay_on_cpu_of(tcp->slot);
-	for (;;) {
+	while (!is_server_over()) {
 		const int fd = switchto_accept(tcp->fd, NULL, NULL, SOCK_CLOEXEC, NULL);
 		bool goes_on = true;
 

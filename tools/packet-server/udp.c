@@ -27,6 +27,9 @@
 /* How long a session stays when it is over, for what the other side may send again. */
 static const int64_t linger = 1000000000;
 
+/* Packets after which the leader gives way: some of the ways to receive never wait under a flood. */
+enum { TURN = 128 };
+
 struct udp {
 	const struct options *options;
 	unsigned int slot;
@@ -40,8 +43,9 @@ struct udp {
 	struct switchto_mutex lock; /* of the rest */
 	struct batch *batch;
 	struct table table;
-	atomic_uint busy; /* sessions that are not done with their packets */
-	bool led;	  /* a task receives */
+	atomic_uint busy;   /* sessions that are not done with their packets */
+	bool led;	    /* a task receives */
+	unsigned int taken; /* packets since the leader gave way */
 	atomic_bool over;
 	uint32_t epoch; /* the reaper's */
 };
@@ -161,6 +165,15 @@ static int receive_plain(struct udp *udp, const struct timespec *deadline)
 /* The next batch: the number of messages, or -1. Without the lock; only the leader calls it. */
 static int receive(struct udp *udp, const struct timespec *deadline)
 {
+	if (udp->taken >= TURN) {
+		udp->taken = 0;
+		if (switchto_yield())
+			return -1;
+	}
+	if (is_server_over()) {
+		errno = ECANCELED;
+		return -1;
+	}
 	if (udp->xdp)
 		return xdp_receive(udp->xdp, udp->batch, deadline);
 	if (udp->ring)
@@ -326,6 +339,7 @@ static int lead(struct udp *udp, struct session *leader, const struct timespec *
 	count(udp->counters, oversized, refuse.oversized);
 	count(udp->counters, receives, 1);
 	count(udp->counters, packets_in, packets);
+	udp->taken += (unsigned int)n;
 	for (unsigned int i = 0; i < udp->batch->received; i++)
 		count(udp->counters, bytes_in, udp->batch->bursts[i].size);
 	count_batch(udp->counters, (unsigned int)n);
