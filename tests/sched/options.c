@@ -121,6 +121,9 @@ static void not_possible(void **state)
 
 enum { RUNS = 50 };
 
+static atomic_int turns;
+static atomic_bool over;
+
 static long long now(void)
 {
 	struct timespec time = in(0);
@@ -145,19 +148,32 @@ static void yield_often(void *arg)
 	}
 }
 
+static void take_turns(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&over)) {
+		atomic_fetch_add(&turns, 1);
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	}
+}
+
 static void sleep_and_block(void *arg)
 {
 	struct timespec at = in(NSEC_PER_SEC / 20);
+	int before;
 
 	(void)arg;
 	CHECK_EQ(&verdict, switchto_sleep_until(&at), 0);
-	atomic_store(&done, 0);
-	spawn(NULL, count, NULL);
+	atomic_store(&over, false);
+	spawn(NULL, take_turns, NULL);
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
-	while (!atomic_load(&done))
+	/* Also if the spawn slept, and the other task had the slot already. */
+	before = atomic_load(&turns);
+	while (atomic_load(&turns) == before)
 		usleep(100);
 	/* Another task has the slot. */
 	usleep(1000);
+	atomic_store(&over, true);
 	CHECK_EQ(&verdict, switchto_block_end(), 0);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * For vm/coverage, preloaded into the tests. A process writes its counters when it
+ * For vm/coverage, a part of each test. A process writes its counters when it
  * ends by exit(). With this it also writes them at _exit(), abort() and exec(). A
  * process that is killed writes nothing.
  *

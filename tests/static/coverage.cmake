@@ -4,7 +4,9 @@
 set(coverage_folder ${CMAKE_CURRENT_LIST_DIR})
 
 function(count_coverage)
-  add_library(coverage_end SHARED ${coverage_folder}/coverage-end.c)
+  # A part of each program, which may be copied to where the build can't be read.
+  add_library(coverage_end STATIC ${coverage_folder}/coverage-end.c)
+  set(program $<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>)
   foreach(lib switchto switchto_static switchto_delays
       switchto_sched switchto_sched_static switchto_sched_windows)
     if(TARGET ${lib})
@@ -13,8 +15,8 @@ function(count_coverage)
       target_compile_options(${lib} PRIVATE --coverage -fprofile-update=atomic -O0
         -DCOVERAGE_COUNTS "SHELL:-include ${coverage_folder}/coverage-end.h")
       target_link_options(${lib} PUBLIC --coverage)
-      target_link_libraries(${lib} PUBLIC -Wl,--no-as-needed $<TARGET_FILE:coverage_end>)
-      add_dependencies(${lib} coverage_end)
+      target_link_libraries(${lib} INTERFACE $<${program}:coverage_end>)
+      target_link_options(${lib} INTERFACE $<${program}:-Wl,-u,coverage_end>)
     endif()
   endforeach()
 endfunction()
