@@ -314,8 +314,6 @@ void switchto_place_leave(void)
 	struct thread *me = switchto_this.thread;
 	uint64_t signals;
 
-	if (!me)
-		return;
 	block_signals(&signals);
 	lock_own(me);
 	move(me, switchto_this.tid, 0);
