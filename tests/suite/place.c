@@ -164,6 +164,14 @@ static void two_that_switch_are_on_one_cpu(void **state)
 	end(&p, &v);
 }
 
+/* If it was not asleep yet, it may go on before the resume is done. */
+static void await_all(struct partner *p)
+{
+	(void)p;
+	while (!has_all(0))
+		sched_yield();
+}
+
 static void a_resume_gives_the_mask_back(void **state)
 {
 	struct verdict v = { 0 };
@@ -175,11 +183,10 @@ static void a_resume_gives_the_mask_back(void **state)
 	begin(&p, SWITCHTO_TOGETHER);
 	for (int i = 0; i < LOOPS(200); i++) {
 		switch_until_bound(&p);
-		p.todo = see;
+		p.todo = await_all;
 		CHECK_EQ(&v, switchto_resume(p.w.tid), 0);
 		/* It sees its mask, and switches back. */
 		CHECK_EQ(&v, switchto_wait(NULL), p.w.tid);
-		CHECK(&v, CPU_EQUAL(&p.seen, &all));
 	}
 	end(&p, &v);
 }
