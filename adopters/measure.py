@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Time the benchmarks of an adopter, in the VM. vm/adopt calls this.
+"""Time the benchmarks of an adopter, in the VM or here. vm/adopt calls this.
 
 All columns of a benchmark run in turn, @rounds times: so slow drift changes all alike.
 With --warm-up each runs once before, so that the files that it reads are in memory.
 Writes a line of JSON per run: benchmark, column, seconds, CPU seconds, and a digest of what
-the program printed, without the lines that match --ignore. A program that measures a part of
+the program printed, without the lines that match --ignore. A column with CPU=N in its
+environment runs on that CPU alone. A program that measures a part of
 itself prints "measured N s, CPU N s": these are the seconds then.
 """
 
@@ -31,11 +32,12 @@ def cpu_seconds():
 
 def run(folder, environment, command, ignore):
     """-> (seconds, CPU seconds, digest)"""
+    alone = ["taskset", "-c", environment["CPU"]] if "CPU" in environment else []
     environment = os.environ | environment
     program, *arguments = shlex.split(string.Template(command).safe_substitute(environment))
     before, start = cpu_seconds(), time.monotonic()
-    done = subprocess.run([os.path.join(folder, program), *arguments], check=False, cwd=folder,
-                          env=environment, stdin=subprocess.DEVNULL,
+    done = subprocess.run([*alone, os.path.join(folder, program), *arguments], check=False,
+                          cwd=folder, env=environment, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     seconds, cpu = time.monotonic() - start, cpu_seconds() - before
     lines = [line for line in done.stdout.decode(errors="replace").splitlines()

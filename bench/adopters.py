@@ -15,17 +15,19 @@ import statistics
 import sys
 
 # As results name them: the kernel, the column of adopters/NAME/build.sh.
-ORDER = (("stock", "unpatched"), ("stock", "wake-wait"), ("stock", "user-space"),
-         ("patched", "unpatched"), ("patched", "wake-wait"), ("patched", "swap"),
-         ("patched", "user-space"))
+NAMES = ("unpatched", "wake-wait", "together", "swap", "user-space")
+ORDER = (*(("stock", name) for name in NAMES), *(("patched", name) for name in NAMES),
+         *(("host", name + where) for where in ("", "-one-cpu") for name in NAMES))
 COLUMNS = ("stock unpatched", "stock wake-wait", "patched unpatched", "patched wake-wait",
            "patched swap", "patched user-space")
+HOST_COLUMNS = ("host unpatched", "host wake-wait", "host together", "host unpatched-one-cpu",
+                "host wake-wait-one-cpu", "host together-one-cpu", "host user-space")
 # Of a bar in the chart: its words, its colour.
 BARS = {"unpatched": ("as it is", "#9aa5b1"), "wake-wait": ("wake-wait", "#d1603d"),
         "swap": ("swap", "#1f6f8b"), "user-space": ("its user-space switch", "#c8d6c0")}
 # Under -icount with several CPUs, elapsed time is what all CPUs do, idle ones until they sleep.
 UNITS = {"time": "s, free", "insn": "million insn, one CPU",
-         "free-insn": "million insn of all CPUs, free"}
+         "free-insn": "million insn of all CPUs, free", "host": "s"}
 TEST = re.compile(r" *\d+/\d+ Test +#\d+: (\S+) \.*(.*)|(ok|not ok) (\S+)$")
 
 
@@ -33,7 +35,7 @@ def read_runs(folder):
     """-> ({(benchmark, unit): {(kernel, column): [value of each round]}}, digests)"""
     samples, digests = {}, {}
     for unit in UNITS:
-        for kernel in ("stock", "patched"):
+        for kernel in ("host",) if unit == "host" else ("stock", "patched"):
             path = os.path.join(folder, f"{unit}-{kernel}.json")
             if not os.path.exists(path):
                 continue
@@ -48,14 +50,19 @@ def read_runs(folder):
 
 
 def as_row(benchmark, unit, columns):
-    """Medians, and "as it is : swap" of each round: load on the machine changes both alike."""
+    """Medians, and the ratio of two columns in each round: load on the machine changes both
+    alike."""
     row = {"benchmark": benchmark, "unit": unit}
     row |= {f"{k} {c}": round(statistics.median(columns[k, c]), 4)
             for k, c in ORDER if (k, c) in columns}
     row["rounds"] = max(map(len, columns.values()))
-    row["ratios"] = sorted(round(base / swap, 2) for base, swap in
-                           zip(columns.get(("patched", "unpatched"), ()),
-                               columns.get(("patched", "swap"), ())))
+    pairs = {"ratios": ("patched unpatched", "patched swap")}
+    if unit == "host":
+        pairs = {"ratios": ("host unpatched", "host together"),
+                 "ratios to one CPU": ("host unpatched-one-cpu", "host together")}
+    for name, pair in pairs.items():
+        row[name] = sorted(round(base / other, 2) for base, other in
+                           zip(*(columns.get(tuple(column.split(" ")), ()) for column in pair)))
     return row
 
 
@@ -104,17 +111,19 @@ def changed_lines(patch):
 def figure(value, unit):
     if value is None:
         return ""
-    value = value if unit == "time" else value * 1000
+    value = value if unit in ("time", "host") else value * 1000
+    if unit == "host":
+        return f"{value:.3f}" if value < 1 else f"{value:.2f}"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def cells_of(row, columns):
-    return [f"**{figure(row.get(column), row['unit'])}**" if column == "patched swap"
+    return [f"**{figure(row.get(column), row['unit'])}**" if column in ("patched swap", "host together")
             else figure(row.get(column), row["unit"]) for column in columns]
 
 
-def ratio(row):
-    ratios = row["ratios"]
+def ratio(row, name="ratios"):
+    ratios = row[name]
     if not ratios:
         return ""
     median = f"{statistics.median(ratios):.1f}"
@@ -133,10 +142,27 @@ def table(programs):
              "|---|---|" + "---:|" * 7]
     for program in programs:
         for row in program["rows"]:
+            if row["unit"] == "host":
+                continue
             lines.append("| " + " | ".join([
                 program["title"], f"{row['benchmark']}, {UNITS[row['unit']]}",
                 *cells_of(row, COLUMNS),
                 ratio(row)]) + " |")
+    return lines
+
+
+def host_table(programs):
+    """Of vm/adopt --host."""
+    lines = ["| program | benchmark | as it is | wake-wait, free | wake-wait, together "
+             "| on CPU 0: as it is | wake-wait, free | together | its user-space switch "
+             "| faster by | ... than as it is on CPU 0 |",
+             "|---|---|" + "---:|" * 9]
+    for program in programs:
+        for row in program["rows"]:
+            if row["unit"] == "host":
+                lines.append("| " + " | ".join([
+                    program["title"], row["benchmark"], *cells_of(row, HOST_COLUMNS),
+                    ratio(row), ratio(row, "ratios to one CPU")]) + " |")
     return lines
 
 
@@ -197,7 +223,8 @@ def main():
     rows, digests = read_runs(args.folder)
     tests, cut = read_tests(args.folder)
     added, removed = changed_lines(args.patch)
-    data = {"title": args.title, "state": args.state, "lines added": added, "lines removed": removed,
+    state = "host state" if any(unit == "host" for _, unit in rows) else "state"
+    data = {"title": args.title, state: args.state, "lines added": added, "lines removed": removed,
             "rows": [as_row(*key, columns) for key, columns in rows.items()],
             "tests": {f"{k} {c}": [len(tests[k, c][0]), len(tests[k, c][1])]
                       for k, c in ORDER if (k, c) in tests}}
@@ -206,7 +233,9 @@ def main():
         json.dump(data, file, indent=1)
     print(f"\n{args.title}: {added} lines added, {removed} removed")
     if rows:
-        print("\n" + "\n".join(table([data])))
+        for lines in (table([data]), host_table([data])):
+            if len(lines) > 2:
+                print("\n" + "\n".join(lines))
         if any(row["unit"] == "time" for row in data["rows"]):
             chart(data, os.path.join(args.folder, f"{name}.png"))
     for (kernel, column), (passed, failed) in tests.items():

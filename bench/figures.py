@@ -12,7 +12,7 @@ import servers.table
 from results import FREE, ONE_CPU, ONE_THREAD, TITLES
 
 TABLES = ("summary", "rows", "published", "shares", "parked", "ring", "groups", "memory", "context",
-          "adopters", "adopters_all", "adopters_checks", "servers", "servers_plain",
+          "adopters", "adopters_all", "adopters_checks", "adopters_host", "servers", "servers_plain",
           "servers_block", "servers_one_cpu", "servers_delay", "servers_memory",
           "servers_state", "packets", "packets_veth",
           "packets_crypto", "packets_rate", "packets_state", "calls",
@@ -170,6 +170,9 @@ class Tables:
 
     def adopters_checks(self):
         return adopters.checks(self.programs.values())
+
+    def adopters_host(self):
+        return adopters.host_table(self.programs.values())
 
     def servers(self):
         return servers.table.insn_table(self.echo)

@@ -116,11 +116,15 @@ def collect_adopters(folder):
         had = programs.get(name, found)
         run = {row["unit"] for row in found["rows"]}
         kept = [row for row in had["rows"] if row["unit"] not in run]
-        if any(row["unit"] == "time" for row in kept):
+        if "state" not in found:
+            found["state"] = had.get("state", "")
+        elif any(row["unit"] == "time" for row in kept):
             before = had["state"].split("; again")[0]
             found["state"] = f"{before}; again, without time: {found['state']}"
         found["rows"] = sorted(found["rows"] + kept,
                                key=lambda row: list(adopters.UNITS).index(row["unit"]))
+        if "host" not in run and "host state" in had:
+            found["host state"] = had["host state"]
         found["tests"] = found["tests"] or had["tests"]
         programs[name] = found
         if os.path.exists(path[:-5] + ".png"):

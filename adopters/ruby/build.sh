@@ -8,7 +8,8 @@ variants='unpatched patched'
 # name (bench/adopters.py knows these), variant, environment
 columns=(
 	'unpatched unpatched RUBY_MN_THREADS=0'
-	'wake-wait patched RUBY_MN_THREADS=0 SWITCHTO_BACKEND=wake-wait'
+	'wake-wait patched RUBY_MN_THREADS=0 SWITCHTO_BACKEND=wake-wait SWITCHTO_PLACE=free'
+	'together patched RUBY_MN_THREADS=0 SWITCHTO_BACKEND=wake-wait'
 	'swap patched RUBY_MN_THREADS=0 SWITCHTO_BACKEND=swap'
 	'user-space unpatched RUBY_MN_THREADS=1'
 )

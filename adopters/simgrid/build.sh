@@ -8,7 +8,8 @@ variants='unpatched patched'
 # name (bench/adopters.py knows these), variant, environment
 columns=(
 	'unpatched unpatched FACTORY=thread'
-	'wake-wait patched FACTORY=thread SWITCHTO_BACKEND=wake-wait'
+	'wake-wait patched FACTORY=thread SWITCHTO_BACKEND=wake-wait SWITCHTO_PLACE=free'
+	'together patched FACTORY=thread SWITCHTO_BACKEND=wake-wait'
 	'swap patched FACTORY=thread SWITCHTO_BACKEND=swap'
 	'user-space unpatched FACTORY=raw'
 )

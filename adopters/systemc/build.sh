@@ -8,7 +8,8 @@ variants='unpatched patched quickthreads'
 # name (bench/adopters.py knows these), variant, environment
 columns=(
 	'unpatched unpatched'
-	'wake-wait patched SWITCHTO_BACKEND=wake-wait'
+	'wake-wait patched SWITCHTO_BACKEND=wake-wait SWITCHTO_PLACE=free'
+	'together patched SWITCHTO_BACKEND=wake-wait'
 	'swap patched SWITCHTO_BACKEND=swap'
 	'user-space quickthreads'
 )
