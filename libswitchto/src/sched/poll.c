@@ -24,7 +24,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { EVENTS = 128 };
+/*
+ * How many events a poll takes; and if there are ready tasks. What these have not read yet is reported
+ * once more then.
+ */
+enum { EVENTS = 128, LOOK_EVENTS = 32 };
 
 /* When to submit again what the kernel had no memory for. */
 enum { RETRY = 1000000 };
@@ -153,9 +157,9 @@ static ALWAYS_INLINE void happened(struct slot *inside, struct mark *mark,
 }
 
 #ifdef SYS_epoll_wait /* not on newer architectures */
-#define EPOLL_WAIT(epoll, events, ms) CALL(epoll_wait, epoll, events, EVENTS, ms)
+#define EPOLL_WAIT(epoll, events, max, ms) CALL(epoll_wait, epoll, events, max, ms)
 #else
-#define EPOLL_WAIT(epoll, events, ms) CALL(epoll_pwait, epoll, events, EVENTS, ms, NULL, 0)
+#define EPOLL_WAIT(epoll, events, max, ms) CALL(epoll_pwait, epoll, events, max, ms, NULL, 0)
 #endif
 
 /* Linux 5.11 has a call that takes nanoseconds. Without it, a millisecond is the least. */
@@ -174,7 +178,7 @@ static long wait_for_time(int epoll, struct epoll_event *events, nsec_t timeout)
 	}
 #endif
 	timeout = (timeout + 999999) / 1000000;
-	return EPOLL_WAIT(epoll, events, timeout < INT32_MAX ? timeout : INT32_MAX);
+	return EPOLL_WAIT(epoll, events, EVENTS, timeout < INT32_MAX ? timeout : INT32_MAX);
 }
 
 /* @timeout, or less if there is something to do. @steals: others may have tasks for @slot. */
@@ -245,6 +249,12 @@ static ALWAYS_INLINE void take_events(struct slot *slot, const struct epoll_even
 {
 	bool others = false;
 
+	/* Their tasks are to run before the next look. */
+	if (likely(n > 0))
+		atomic_store_explicit(&slot->budget,
+				      atomic_load_explicit(&slot->budget, memory_order_relaxed) +
+					      (int)n * PICK_COSTS,
+				      memory_order_relaxed);
 	/* Whoever added a descriptor, maybe while the slot was another's, made its mark before. */
 	__tsan_acquire(&slot->epoll);
 	atomic_store_explicit(&slot->asleep, 0, memory_order_relaxed);
@@ -300,7 +310,8 @@ static __attribute__((noinline)) void poll_until(struct slot *slot, nsec_t deadl
 		window();
 	}
 	if (timeout == 0 || timeout == NEVER)
-		n = EPOLL_WAIT(slot->epoll, events, timeout ? -1 : 0);
+		n = EPOLL_WAIT(slot->epoll, events, deadline ? EVENTS : LOOK_EVENTS,
+			       timeout ? -1 : 0);
 	else
 		n = wait_for_time(slot->epoll, events, timeout);
 	take_events(slot, events, n);
@@ -321,7 +332,7 @@ static ALWAYS_INLINE void poll_events(struct slot *slot)
 	}
 	timeout = begin_sleep(slot, NEVER, false);
 	window();
-	take_events(slot, events, EPOLL_WAIT(slot->epoll, events, timeout ? -1 : 0));
+	take_events(slot, events, EPOLL_WAIT(slot->epoll, events, EVENTS, timeout ? -1 : 0));
 }
 
 /* After the inbox. */
