@@ -467,8 +467,7 @@ static void play(void *arg)
 		CHECK_EQ(&verdict, switchto_chan_send(there, &item, NULL), 0);
 		CHECK_EQ(&verdict, switchto_chan_recv(back, &item, NULL), 0);
 	}
-	print_message("a channel's round trip: %lld ns\n",
-		      (now_ns() - begun) / LOOPS(ROUND_TRIPS));
+	print_message("a channel's round trip: %lld ns\n", (now_ns() - begun) / LOOPS(ROUND_TRIPS));
 	CHECK_EQ(&verdict, switchto_chan_close(there), 0);
 }
 

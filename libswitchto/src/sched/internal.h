@@ -172,13 +172,14 @@ struct slot {
 	/* The policy's. */
 	void (*enqueue)(void *queue, struct switchto_entry *entry, enum switchto_reason why);
 	struct switchto_entry *(*pick)(void *queue);
-	atomic_bool over; /* its dispatcher found no tasks, and ended. Set with the scheduler's lock */
+	atomic_bool
+		over; /* its dispatcher found no tasks, and ended. Set with the scheduler's lock */
 	/* What is left until it looks at the clock, see spent(); and how often it has polled. */
 	_Atomic int budget;
 	_Atomic unsigned int polls;
-	int full;	       /* what the budget begins with */
+	int full;		  /* what the budget begins with */
 	unsigned int known_polls; /* when it last looked at the clock */
-	nsec_t checked, polled; /* when that was; when it polled at the latest */
+	nsec_t checked, polled;	  /* when that was; when it polled at the latest */
 	atomic_bool long_regions; /* the last blocking region was one, see switchto_block_begin() */
 	struct timers timers;
 	int epoll, event;      /* what it polls, and the eventfd that wakes it */
@@ -205,11 +206,11 @@ struct slot {
 		uint32_t owner;
 		unsigned int polls, ready;
 		uint64_t runs;
-		nsec_t cpu;	/* the CPU time of the owner's thread */
-		nsec_t since;	/* when it was that: the thread stands still since then */
-		nsec_t began;	/* its CPU time when it was first seen to have the slot */
-		nsec_t polled;	/* when it had just polled, or was asleep */
-		nsec_t at;	/* when the monitor looked at ready and runs */
+		nsec_t cpu;    /* the CPU time of the owner's thread */
+		nsec_t since;  /* when it was that: the thread stands still since then */
+		nsec_t began;  /* its CPU time when it was first seen to have the slot */
+		nsec_t polled; /* when it had just polled, or was asleep */
+		nsec_t at;     /* when the monitor looked at ready and runs */
 		bool reported;
 	} seen;
 };

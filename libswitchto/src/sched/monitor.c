@@ -209,16 +209,17 @@ static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const s
 /* Do tasks of @slot wait for long? As many as leave in a time, for so long each one waits. */
 static void offer(struct slot *slot, nsec_t now)
 {
-	const unsigned int ready = atomic_load_explicit(&slot->ready, memory_order_relaxed);
+	const unsigned int waiting = atomic_load_explicit(&slot->ready, memory_order_relaxed);
 	const uint64_t runs = atomic_load_explicit(&slot->stats.runs, memory_order_relaxed);
 	struct seen *seen = &slot->seen;
 	const nsec_t passed = now - seen->at;
 
 	if (passed < WAITS_LONG)
 		return;
-	switchto_offer(slot, ready && seen->ready &&
-				     passed * ready / (nsec_t)(runs - seen->runs + 1) >= WAITS_LONG);
-	seen->ready = ready;
+	switchto_offer(slot,
+		       ready && seen->ready &&
+			       passed * waiting / (nsec_t)(runs - seen->runs + 1) >= WAITS_LONG);
+	seen->ready = waiting;
 	seen->runs = runs;
 	seen->at = now;
 }
