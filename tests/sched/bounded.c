@@ -109,8 +109,12 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* But the first one, which includes the start of all. */
 static void print_late(const char *name, long long *times, int n)
 {
+	if (--n < 1)
+		return;
+	times++;
 	qsort(times, (size_t)n, sizeof(*times), compare);
 	print_message("%s: p50 %lld us, p99 %lld us, the latest %lld us\n", name,
 		      times[n / 2] / 1000, times[n * 99 / 100] / 1000, times[n - 1] / 1000);

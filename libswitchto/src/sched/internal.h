@@ -455,9 +455,9 @@ static inline void spent_by(struct thread *me)
 /* Inside, or by a visitor. */
 static inline void change_ready(struct slot *slot, int n)
 {
-	const unsigned int ready = atomic_load_explicit(&slot->ready, memory_order_relaxed);
+	const unsigned int waiting = atomic_load_explicit(&slot->ready, memory_order_relaxed);
 
-	atomic_store_explicit(&slot->ready, ready + (unsigned int)n, memory_order_relaxed);
+	atomic_store_explicit(&slot->ready, waiting + (unsigned int)n, memory_order_relaxed);
 }
 
 /* @task, which has no deadline, into the queue of @slot, inside of it. */

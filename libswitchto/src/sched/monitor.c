@@ -217,7 +217,7 @@ static void offer(struct slot *slot, nsec_t now)
 	if (passed < WAITS_LONG)
 		return;
 	switchto_offer(slot,
-		       ready && seen->ready &&
+		       waiting && seen->ready &&
 			       passed * waiting / (nsec_t)(runs - seen->runs + 1) >= WAITS_LONG);
 	seen->ready = waiting;
 	seen->runs = runs;
