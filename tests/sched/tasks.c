@@ -425,6 +425,33 @@ static void count_turns(void *arg)
 	}
 }
 
+static atomic_uint reports;
+static struct switchto_task *waits;
+static char reported[200];
+
+static void take_report(const char *text)
+{
+	snprintf(reported, sizeof(reported), "%s", text);
+	atomic_fetch_add(&reports, 1);
+}
+
+/* A scheduler of one slot, in which tasks have no slices. */
+static struct switchto_sched *with_reports(void (*report)(const char *text))
+{
+	struct switchto_sched_options options = {
+		.size = sizeof(options),
+		.slots = 1,
+		.report = report,
+		.slice = SWITCHTO_NO_SLICE,
+	};
+	struct switchto_sched *sched;
+
+	verdict = (struct verdict){ 0 };
+	atomic_store(&reports, 0);
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	return sched;
+}
+
 /* One slot: the other task has a turn only if the blocked one has lost the slot. */
 static void others_go_on_beside(void (*block)(void *))
 {
@@ -432,7 +459,7 @@ static void others_go_on_beside(void (*block)(void *))
 
 	if (slots != 1)
 		skip();
-	sched = new_sched(NULL);
+	sched = with_reports(NULL);
 	atomic_store(&ended, 0);
 	spawn(sched, block, NULL);
 	spawn(sched, count_turns, NULL);
@@ -625,33 +652,6 @@ static void bad_options(void **state)
 	verdict_assert(&v);
 }
 
-static atomic_uint reports;
-static struct switchto_task *waits;
-static char reported[200];
-
-static void take_report(const char *text)
-{
-	snprintf(reported, sizeof(reported), "%s", text);
-	atomic_fetch_add(&reports, 1);
-}
-
-/* A scheduler of one slot, in which tasks have no slices. */
-static struct switchto_sched *with_reports(void (*report)(const char *text))
-{
-	struct switchto_sched_options options = {
-		.size = sizeof(options),
-		.slots = 1,
-		.report = report,
-		.slice = SWITCHTO_NO_SLICE,
-	};
-	struct switchto_sched *sched;
-
-	verdict = (struct verdict){ 0 };
-	atomic_store(&reports, 0);
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
-	return sched;
-}
-
 static long long cpu_ns(void)
 {
 	struct timespec time;
@@ -733,10 +733,10 @@ static void reported_on_stderr(void **state)
 
 static void compute_and_poll(void *arg)
 {
-	const long long until = now_ns() + NSEC_PER_SEC * 3 / 2;
+	const long long until = cpu_ns() + NSEC_PER_SEC * 3 / 2;
 
 	(void)arg;
-	while (now_ns() < until) {
+	while (cpu_ns() < until) {
 		/* The monitor looks several times meanwhile. */
 		const long long next = now_ns() + NSEC_PER_SEC / 50;
 		const struct timespec soon = in(NSEC_PER_SEC / 50 + NSEC_PER_SEC / 10000);
