@@ -70,6 +70,7 @@
 #ifndef SWITCHTO_SCHED_H
 #define SWITCHTO_SCHED_H
 
+#include <sched.h> /* struct timespec, also in C99 without POSIX */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -248,6 +249,10 @@ struct switchto_task_stats {
 	uint64_t blocked_ns; /* from when its slot was taken until it wanted the slot again */
 };
 
+/* For C++, the functions hide the constructors of the structures. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+
 /**
  * switchto_slot_stats() - what a slot has done
  *
@@ -260,6 +265,8 @@ int switchto_slot_stats(const struct switchto_sched *sched, unsigned int slot,
 			struct switchto_slot_stats *stats);
 /* The same for a task, which may have ended. Its handle must not have been given back. */
 int switchto_task_stats(const struct switchto_task *task, struct switchto_task_stats *stats);
+
+#pragma GCC diagnostic pop
 
 /**
  * switchto_sched_run() - run tasks until there are none

@@ -37,8 +37,12 @@ static ALWAYS_INLINE bool hand_over(struct thread *me, struct slot *slot, struct
 	atomic_store_explicit(&slot->owner, user - USER + INSIDE, memory_order_relaxed);
 	atomic_store_explicit(&slot->tid, tid, memory_order_relaxed);
 	next->user = user;
-	if (!has_task && me != slot->dispatcher)
-		switchto_thread_idle(me);
+	if (!has_task && me != slot->dispatcher) {
+		if (likely(!slot->spare))
+			slot->spare = me;
+		else
+			switchto_thread_idle(me);
+	}
 	window();
 	atomic_store_explicit(&next->granted, slot, memory_order_release);
 	window();

@@ -167,6 +167,7 @@ struct slot {
 	_Atomic pid_t tid; /* of the owner, for the monitor */
 	struct switchto_sched *sched;
 	struct thread *dispatcher;
+	struct thread *spare; /* an idle one, for the next task that begins: needs no lock */
 	void *queue;
 	bool is_fifo; /* the policy, whose functions are in line then */
 	/* The policy's. */
@@ -229,6 +230,7 @@ struct switchto_sched {
 	atomic_bool has_thread;	 /* for tasks */
 	sigset_t mask;		 /* of its threads, from the first run on */
 	bool has_mask;
+	bool watched;	   /* exit(3) */
 	atomic_uint tasks; /* that have not ended */
 	atomic_bool running, stopping, cancels;
 	atomic_uint visitors;	  /* threads that are in a call and hold no task */
@@ -266,12 +268,10 @@ static inline bool is_parents(const struct switchto_sched *sched)
  * The address of a task, and of what stands for a thread that is none, says which generation they are
  * of, see GENERATIONS: so the owner of a mutex, which may be gone, need not be asked.
  */
-enum { GENERATIONS = 4, GENERATION_SIZE = 16 };
+enum { GENERATIONS = 4, GENERATION_SIZE = 16, ALL_GENERATIONS = GENERATIONS * GENERATION_SIZE };
 
-static inline size_t generation_offset(void)
-{
-	return switchto_generation % GENERATIONS * GENERATION_SIZE;
-}
+/* That of this process: a multiple of GENERATION_SIZE, less than ALL_GENERATIONS. */
+extern unsigned int switchto_generation_offset;
 
 /*
  * window(): a place between two atomic steps, where another thread may come in between. The tests
@@ -598,8 +598,8 @@ static ALWAYS_INLINE bool task_wake(struct slot *inside, struct switchto_task *t
 /* Ends the program: @what is what the program must not do. */
 _Noreturn void switchto_misused(const char *what);
 
-/* The thread that is to run @task: an idle one, or a new one. NULL: there is none. */
-struct thread *switchto_thread_for(struct switchto_task *task);
+/* An idle thread, or a new one; or NULL and errno. */
+struct thread *switchto_thread_get(struct switchto_sched *sched);
 /* A new thread, parked; or NULL and errno. Its TID is known: somebody will switch to it. */
 struct thread *switchto_thread_create(struct switchto_sched *sched);
 /* @slot has no owner: gives it to @thread, which is parked. */

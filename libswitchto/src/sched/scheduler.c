@@ -27,9 +27,7 @@ static void free_sched(struct switchto_sched *sched)
 	while ((task = sched->all_tasks)) {
 		sched->all_tasks = task->next_of_all;
 		/* Its memory begins before: new_task(). */
-		free((void *)((uintptr_t)task &
-			      -(uintptr_t)(GENERATIONS *
-					   GENERATION_SIZE))); // NOLINT(performance-no-int-to-ptr)
+		free((char *)task - (uintptr_t)task % ALL_GENERATIONS);
 	}
 	pthread_mutex_destroy(&sched->lock);
 	free(sched);
@@ -58,13 +56,14 @@ static int begin_ring(struct switchto_sched *sched, struct slot *slot)
 	return error;
 }
 
-unsigned int switchto_generation;
+unsigned int switchto_generation, switchto_generation_offset;
 
 /* The only thread of a child is no task: its scheduler's threads are not there. */
 static void forked(void)
 {
 	switchto_current = NULL;
 	switchto_generation++;
+	switchto_generation_offset = switchto_generation % GENERATIONS * GENERATION_SIZE;
 	switchto_poll_forked();
 }
 
@@ -75,10 +74,17 @@ static void at_exit(void)
 	atomic_store(&switchto_exiting, true);
 }
 
-/* The end of the program finds it before the destructors of what was made before the first run. */
-static void watch_exit(void)
+/*
+ * exit(3) calls it before the destructors of what was made before this, such as @sched in a static
+ * object. Each time takes memory for ever, so what is made by the thousand is not watched.
+ */
+static void watch_exit(struct switchto_sched *sched)
 {
-	atexit(at_exit);
+	static atomic_uint times;
+
+	if (!sched->watched && atomic_fetch_add(&times, 1) < 1000)
+		atexit(at_exit);
+	sched->watched = true;
 }
 
 /* Can there be threads with such a stack? Also of the C library's own, and for thread-local storage. */
@@ -247,7 +253,6 @@ static int run_slots(struct switchto_sched *sched, struct thread *me)
 
 int switchto_sched_run(struct switchto_sched *sched)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct thread me = { .sched = sched, .tid = switchto_self() };
 	int error = 0, place;
 
@@ -267,7 +272,7 @@ int switchto_sched_run(struct switchto_sched *sched)
 		atomic_store(&sched->running, false);
 		return fail(error);
 	}
-	pthread_once(&once, watch_exit);
+	watch_exit(sched);
 	pthread_sigmask(SIG_SETMASK, NULL, &sched->mask);
 	sched->has_mask = true;
 	switchto_current = &me;

@@ -155,16 +155,21 @@ bool switchto_slot_enter_late(struct thread *me, uint32_t owner)
 __attribute__((noinline)) struct thread *switchto_slot_begin_task(struct slot *slot,
 								  struct switchto_task *task)
 {
-	struct thread *thread;
+	struct thread *thread = slot->spare;
 
-	while (!task->thread && !(thread = switchto_thread_for(task))) {
+	slot->spare = NULL;
+	while (unlikely(!thread) && !(thread = switchto_thread_get(slot->sched))) {
 		/* As if it slept; without memory, it is behind the others. */
 		task_prepare(task, WAITING);
 		if (switchto_timer_add(&slot->timers, task, switchto_now() + NO_THREAD))
 			task_wake(slot, task, WAITING, 0, SWITCHTO_YIELDED);
 		task = next_task(slot);
+		if (task->thread)
+			return task->thread;
 	}
-	return task->thread;
+	task->thread = thread;
+	thread->task = task;
+	return thread;
 }
 
 bool switchto_slot_dispatch(struct thread *me)

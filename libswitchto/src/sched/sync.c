@@ -33,12 +33,11 @@ struct queued {
 };
 
 /* Their addresses stand for a thread that is no task. */
-static _Thread_local _Alignas(
-	GENERATIONS *GENERATION_SIZE) char threads[GENERATIONS * GENERATION_SIZE];
+static _Thread_local _Alignas(ALL_GENERATIONS) char threads[ALL_GENERATIONS];
 
 static __attribute__((noinline)) void *this_thread(void)
 {
-	return threads + generation_offset();
+	return threads + switchto_generation_offset;
 }
 
 /* A task, or another thread. */
@@ -64,7 +63,7 @@ static inline bool has_locked(const struct switchto_mutex *mutex, struct thread 
 /* Is @owner of a mutex in a process whose child this is? */
 static inline bool owned_before_fork(const void *owner)
 {
-	return owner && (uintptr_t)owner % (GENERATIONS * GENERATION_SIZE) != generation_offset();
+	return owner && (uintptr_t)owner % ALL_GENERATIONS != switchto_generation_offset;
 }
 
 /* @who can't lock @mutex: an error number, or 0: it is worth waiting. */
@@ -78,13 +77,6 @@ static inline int bad_lock(struct switchto_mutex *mutex, const void *who)
 }
 
 /* --- mutexes --- */
-
-/* A task that has locked one must not end. */
-static inline void count_held(struct thread *me, unsigned int more)
-{
-	if (likely(me && me->task))
-		me->task->held += more;
-}
 
 static inline bool change(struct switchto_mutex *mutex, uintptr_t *word, uintptr_t to, int order)
 {
@@ -255,6 +247,7 @@ int switchto_mutex_lock(struct switchto_mutex *mutex)
 		return try_lock(mutex, this_thread()) ? 0 : lock_in_thread(mutex, this_thread());
 	if (unlikely(!try_lock(mutex, task)))
 		return lock_in_task(mutex, me, task);
+	/* A task that has locked one must not end. */
 	task->held++;
 	return 0;
 }
@@ -265,7 +258,8 @@ int switchto_mutex_trylock(struct switchto_mutex *mutex)
 
 	if (!try_lock(mutex, myself(me)))
 		return fail(EBUSY);
-	count_held(me, 1);
+	if (me && me->task)
+		me->task->held++;
 	return 0;
 }
 
@@ -281,23 +275,17 @@ static inline bool try_unlock(struct switchto_mutex *mutex)
 	return change(mutex, &word, 0, __ATOMIC_RELEASE);
 }
 
-/* The oldest of those who wait for @mutex: the first of the list. NULL: there are none. */
-static inline struct queued *oldest(struct switchto_mutex *mutex)
+/* The stack that begins with @newest, turned round. */
+static inline struct queued *turn_round(struct queued *newest)
 {
-	struct queued *list = mutex->waiters, *newest, *older;
+	struct queued *list = NULL, *older;
 
-	if (list || __atomic_load_n(&mutex->word, __ATOMIC_RELAXED) <= FLAGS)
-		return list;
-	// NOLINTNEXTLINE(performance-no-int-to-ptr)
-	newest = (struct queued *)(__atomic_fetch_and(&mutex->word, FLAGS, __ATOMIC_ACQUIRE) &
-				   ~(uintptr_t)FLAGS);
-	for (; newest; newest = older) {
-		older = newest->next;
+	for (; (older = newest->next); newest = older) {
 		newest->next = list;
 		list = newest;
 	}
-	mutex->waiters = list;
-	return list;
+	newest->next = list;
+	return newest;
 }
 
 /* 0 */
@@ -318,11 +306,19 @@ static ALWAYS_INLINE int wake(struct thread *me, struct queued *queued)
 /* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
 static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex, struct thread *me)
 {
-	for (;;) {
-		struct queued *first = oldest(mutex);
-		uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
+	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
+	struct queued *first = mutex->waiters;
 
-		if (first && word & (STRICT | STARVES)) {
+	for (;;) {
+		if (!first && word > FLAGS) {
+			if (!change(mutex, &word, word & FLAGS, __ATOMIC_ACQUIRE))
+				continue;
+			// NOLINTNEXTLINE(performance-no-int-to-ptr)
+			first = turn_round((struct queued *)(word & ~(uintptr_t)FLAGS));
+			mutex->waiters = first;
+			word &= FLAGS;
+		}
+		if (likely(first) && likely(word & (STRICT | STARVES))) {
 			mutex->waiters = first->next;
 			if (word & STARVES)
 				__atomic_fetch_and(&mutex->word, ~(uintptr_t)STARVES,
@@ -331,8 +327,6 @@ static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex,
 			first->given = true;
 			return wake(me, first);
 		}
-		if (!first && word > FLAGS)
-			continue;
 		/* From now on the mutex may be locked, and be gone, unless somebody is to be woken. */
 		set_owner(mutex, NULL);
 		if (first && !(word & WOKEN)) {
@@ -350,14 +344,28 @@ static __attribute__((noinline)) int not_owner(void)
 	return fail(EPERM);
 }
 
+static inline int unlock(struct switchto_mutex *mutex, struct thread *me)
+{
+	return likely(!mutex->waiters) && likely(try_unlock(mutex)) ? 0 : unlock_slowly(mutex, me);
+}
+
+static __attribute__((noinline)) int unlock_in_thread(struct switchto_mutex *mutex,
+						      struct thread *me)
+{
+	return has_locked(mutex, me) ? unlock(mutex, me) : not_owner();
+}
+
 int switchto_mutex_unlock(struct switchto_mutex *mutex)
 {
 	struct thread *me = switchto_current;
+	struct switchto_task *task = likely(me) ? me->task : NULL;
 
-	if (unlikely(!has_locked(mutex, me)))
+	if (unlikely(!task))
+		return unlock_in_thread(mutex, me);
+	if (unlikely(__atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) != task))
 		return not_owner();
-	count_held(me, -1U);
-	return likely(!mutex->waiters) && likely(try_unlock(mutex)) ? 0 : unlock_slowly(mutex, me);
+	task->held--;
+	return unlock(mutex, me);
 }
 
 void switchto_lock_inner(struct switchto_mutex *mutex)

@@ -160,14 +160,14 @@ void switchto_thread_idle(struct thread *thread)
 
 static struct switchto_task *new_task(struct switchto_sched *sched)
 {
-	const size_t all = GENERATIONS * GENERATION_SIZE;
+	const size_t all = ALL_GENERATIONS;
 	struct switchto_task *task;
 	/* The address is that of the memory, and the offset. */
 	char *memory = aligned_alloc(all, (sizeof(*task) + 2 * all - GENERATION_SIZE - 1) & -all);
 
 	if (!memory)
 		return NULL;
-	task = (struct switchto_task *)(memory + generation_offset());
+	task = (struct switchto_task *)(memory + switchto_generation_offset);
 	memset(task, 0, sizeof(*task));
 	atomic_init(&task->state, FINISHED);
 	task->sched = sched;
@@ -393,7 +393,7 @@ struct thread *switchto_thread_create(struct switchto_sched *sched)
 	return thread;
 }
 
-static struct thread *take_idle(struct switchto_sched *sched)
+struct thread *switchto_thread_get(struct switchto_sched *sched)
 {
 	struct thread *thread;
 
@@ -402,20 +402,7 @@ static struct thread *take_idle(struct switchto_sched *sched)
 	if (thread)
 		sched->idle = thread->next_idle;
 	pthread_mutex_unlock(&sched->lock);
-	return thread;
-}
-
-struct thread *switchto_thread_for(struct switchto_task *task)
-{
-	struct thread *thread = take_idle(task->sched);
-
-	if (!thread)
-		thread = switchto_thread_create(task->sched);
-	if (!thread)
-		return NULL;
-	task->thread = thread;
-	thread->task = task;
-	return thread;
+	return thread ? thread : switchto_thread_create(sched);
 }
 
 /* A task, used before or new, of a scheduler with a thread at least; or NULL and errno. */

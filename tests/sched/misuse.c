@@ -1,0 +1,635 @@
+// SPDX-License-Identifier: MIT
+/*
+ * What a program must not do is an error, or ends the program with a sentence: it never hangs, and
+ * does not go on with something broken. And what children of fork(), and tasks that end, leave.
+ */
+#include "sched.h"
+
+#include <dirent.h>
+#include <fenv.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <switchto/switchto.h>
+
+static atomic_int runs;
+
+static void run_once(void *arg)
+{
+	(void)arg;
+	atomic_fetch_add(&runs, 1);
+}
+
+static void park_until_cancelled(void *arg)
+{
+	(void)arg;
+	CHECK_ERR(&verdict, switchto_park(NULL), ECANCELED);
+	atomic_fetch_add(&runs, 1);
+}
+
+/* --- children --- */
+
+/* The child ends with what @fn returns, and has 20 s for that; abort() is silent. Its status. */
+static int in_a_child(int (*fn)(void *), void *arg)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child == 0) {
+		const struct rlimit none = { 0 };
+
+		alarm(20);
+		setrlimit(RLIMIT_CORE, &none);
+		signal(SIGABRT, SIG_DFL);
+		if (!freopen("/dev/null", "w", stderr))
+			_exit(99);
+		_exit(fn(arg));
+	}
+	return waitpid(child, &status, 0) == child ? status : -1;
+}
+
+static bool was_aborted(int status)
+{
+	return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+/* For in_a_child(): runs a task. */
+static int run_task(void *fn)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	spawn(sched, *(void (**)(void *))fn, NULL);
+	switchto_sched_run(sched);
+	return 0;
+}
+
+/* --- options --- */
+
+static void bad_options(void **state)
+{
+	const struct switchto_policy empty = { .name = "empty" };
+	struct switchto_sched_options options = { .size = sizeof(options), .slots = slots };
+	struct switchto_sched *sched;
+	struct verdict v = { 0 };
+
+	(void)state;
+	options.policy = &empty;
+	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	options.policy = NULL;
+	options.stack_size = 1;
+	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	options.stack_size = 4096;
+	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	/* More than there are addresses. */
+	options.stack_size = (size_t)1 << 60;
+	CHECK_EQ(&v, switchto_sched_create(&sched, &options), -1);
+	CHECK_ERR(&v, switchto_sched_run(NULL), EINVAL);
+	CHECK_ERR(&v, switchto_sched_stop(NULL, 0), EINVAL);
+	CHECK_ERR(&v, switchto_sched_destroy(NULL), EINVAL);
+	verdict_assert(&v);
+	options.stack_size = 1 << 20;
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	verdict = (struct verdict){ 0 };
+	spawn(sched, run_once, NULL);
+	run_tasks(sched);
+}
+
+/* --- handles --- */
+
+static void bad_handles(void *arg)
+{
+	struct switchto_task *task = spawn_handle(NULL, run_once, NULL), *other;
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+	CHECK_ERR(&verdict, switchto_join(task), EINVAL);
+	CHECK_ERR(&verdict, switchto_detach(task), EINVAL);
+	CHECK_ERR(&verdict, switchto_end(task), EINVAL);
+	CHECK_ERR(&verdict, switchto_cancel(task), ESRCH);
+	CHECK_ERR(&verdict, switchto_unpark(task), ESRCH);
+	/* The handle has not been given back twice: so no two tasks get it. */
+	task = spawn_handle(NULL, run_once, NULL);
+	other = spawn_handle(NULL, run_once, NULL);
+	CHECK(&verdict, task != other);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+	CHECK_EQ(&verdict, switchto_detach(other), 0);
+	CHECK_ERR(&verdict, switchto_detach(other), EINVAL);
+	CHECK_ERR(&verdict, switchto_join(other), EINVAL);
+
+	CHECK_ERR(&verdict, switchto_join(NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_detach(NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_end(NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_cancel(NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_unpark(NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_spawn(NULL, NULL, NULL, NULL, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_end(switchto_task_self()), EDEADLK);
+}
+
+static void handles(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, bad_handles, NULL);
+	run_tasks(sched);
+}
+
+/* --- switchto_end() --- */
+
+static void end_one_that_sleeps(void *arg)
+{
+	struct switchto_task *task = spawn_handle(NULL, park_until_cancelled, NULL);
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_end(task), 0);
+	CHECK_EQ(&verdict, atomic_load(&runs), 1);
+	/* Also if the caller is cancelled. */
+	CHECK_EQ(&verdict, switchto_cancel(switchto_task_self()), 0);
+	task = spawn_handle(NULL, park_until_cancelled, NULL);
+	CHECK_EQ(&verdict, switchto_end(task), 0);
+	CHECK_EQ(&verdict, atomic_load(&runs), 2);
+}
+
+/* With one that starves others: a caller that gave way again and again would never let them run. */
+static void ends(void **state)
+{
+	const struct switchto_task_attr high = { .priority = 10 };
+	const struct switchto_policy *const policies[] = { &switchto_fifo, &switchto_priority };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct switchto_sched *sched = new_sched(policies[i]);
+
+		atomic_store(&runs, 0);
+		CHECK_EQ(&verdict, switchto_spawn(sched, end_one_that_sleeps, NULL, &high, NULL), 0);
+		run_tasks(sched);
+		assert_int_equal(atomic_load(&runs), 2);
+	}
+}
+
+static void ends_one_that_never_began(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	struct switchto_task *task = spawn_handle(sched, run_once, NULL);
+
+	(void)state;
+	atomic_store(&runs, 0);
+	assert_int_equal(switchto_end(task), 0);
+	/* It does not count. */
+	assert_int_equal(switchto_sched_destroy(sched), 0);
+
+	/* And does not run, among others that do. */
+	sched = new_sched(NULL);
+	task = spawn_handle(sched, run_once, NULL);
+	for (int i = 0; i < 10; i++)
+		spawn(sched, run_once, NULL);
+	assert_int_equal(switchto_end(task), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	spawn(sched, run_once, NULL);
+	run_tasks(sched);
+	assert_int_equal(atomic_load(&runs), 11);
+}
+
+/* --- threads of tasks --- */
+
+static int threads(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	int count = -2; /* . and .. */
+
+	while (dir && readdir(dir))
+		count++;
+	if (dir)
+		closedir(dir);
+	return count;
+}
+
+enum { MANY = 500 };
+
+/* What waits to run has no thread. */
+static void many_before_the_run(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	const int before = threads();
+
+	(void)state;
+	atomic_store(&runs, 0);
+	for (int i = 0; i < MANY; i++)
+		spawn(sched, run_once, NULL);
+	assert_true(threads() <= before + 1);
+	run_tasks(sched);
+	assert_int_equal(atomic_load(&runs), MANY);
+}
+
+static atomic_int most_threads;
+
+static void spawn_many(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < MANY; i++)
+		spawn(NULL, run_once, NULL);
+	for (int i = 0; i < 3; i++) {
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+		if (threads() > atomic_load(&most_threads))
+			atomic_store(&most_threads, threads());
+	}
+}
+
+/* They run one after the other on one thread. */
+static void many_by_a_task(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	const int before = threads();
+
+	(void)state;
+	atomic_store(&runs, 0);
+	atomic_store(&most_threads, 0);
+	spawn(sched, spawn_many, NULL);
+	run_tasks(sched);
+	assert_int_equal(atomic_load(&runs), MANY);
+	/* For each slot a dispatcher and two others, and the monitor. */
+	assert_true(atomic_load(&most_threads) <= before + 3 * (int)slots + 2);
+}
+
+static void pthread_exit_in_it(void *arg)
+{
+	(void)arg;
+	pthread_exit(NULL);
+}
+
+static void thread_that_ends(void **state)
+{
+	void (*fn)(void *) = pthread_exit_in_it;
+
+	(void)state;
+	assert_true(was_aborted(in_a_child(run_task, &fn)));
+}
+
+static void round_up(void *arg)
+{
+	(void)arg;
+	fesetround(FE_UPWARD);
+	errno = ENOENT;
+}
+
+static void check_environment(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, errno, 0);
+	CHECK_EQ(&verdict, fegetround(), FE_TONEAREST);
+	atomic_fetch_add(&runs, 1);
+}
+
+static void one_after_the_other(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < 3; i++) {
+		CHECK_EQ(&verdict, switchto_join(spawn_handle(NULL, round_up, NULL)), 0);
+		CHECK_EQ(&verdict, switchto_join(spawn_handle(NULL, check_environment, NULL)), 0);
+	}
+}
+
+static void environment_is_new(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	atomic_store(&runs, 0);
+	spawn(sched, one_after_the_other, NULL);
+	run_tasks(sched);
+	assert_int_equal(atomic_load(&runs), 3);
+}
+
+static void check_mask(void *arg)
+{
+	sigset_t mask;
+
+	(void)arg;
+	pthread_sigmask(SIG_SETMASK, NULL, &mask);
+	CHECK_EQ(&verdict, sigismember(&mask, SIGUSR1), 0);
+	CHECK_EQ(&verdict, sigismember(&mask, SIGUSR2), 1);
+}
+
+/* The task that sleeps makes the thread, but not in its image. */
+static void block_and_sleep(void *arg)
+{
+	struct switchto_task *task;
+	sigset_t mask;
+
+	(void)arg;
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &mask, NULL);
+	task = spawn_handle(NULL, check_mask, NULL);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+}
+
+static void mask_of_the_run(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	sigset_t mask, before;
+
+	(void)state;
+	spawn(sched, block_and_sleep, NULL);
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGUSR2);
+	pthread_sigmask(SIG_BLOCK, &mask, &before);
+	run_tasks(sched);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* --- channels --- */
+
+static void destroy_while_awaited(void *arg)
+{
+	struct switchto_case cases[2] = { { .op = SWITCHTO_RECEIVE }, { .op = SWITCHTO_RECEIVE } };
+	struct timespec soon = in(2000000);
+	struct switchto_chan *chan;
+	int item;
+
+	(void)arg;
+	/* A case without a channel never happens. */
+	CHECK_ERR(&verdict, switchto_select(cases, 2, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_select(cases, 2, &soon), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_chan_send(NULL, &item, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_chan_recv(NULL, &item, NULL), EINVAL);
+	CHECK_EQ(&verdict, switchto_chan_create(&chan, sizeof(item), 1), 0);
+	cases[1].chan = chan;
+	cases[1].item = &item;
+	soon = in(2000000);
+	CHECK_ERR(&verdict, switchto_select(cases, 2, &soon), ETIMEDOUT);
+	CHECK_EQ(&verdict, switchto_chan_send(chan, &(int){ 7 }, NULL), 0);
+	CHECK_EQ(&verdict, switchto_select(cases, 2, NULL), 1);
+	CHECK_EQ(&verdict, item, 7);
+	CHECK_EQ(&verdict, switchto_chan_destroy(chan), 0);
+	CHECK_EQ(&verdict, switchto_chan_destroy(NULL), 0);
+}
+
+static void receive_nothing(void *chan)
+{
+	int item;
+
+	CHECK_ERR(&verdict, switchto_chan_recv(chan, &item, NULL), EPIPE);
+}
+
+static void close_when_awaited(void *chan)
+{
+	struct switchto_task *task = spawn_handle(NULL, receive_nothing, chan);
+	const struct timespec soon = in(5000000);
+
+	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	/* It waits; or it has not begun yet, on a busy machine. */
+	if (slots == 1)
+		CHECK_ERR(&verdict, switchto_chan_destroy(chan), EBUSY);
+	CHECK_EQ(&verdict, switchto_chan_close(chan), 0);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+	CHECK_EQ(&verdict, switchto_chan_destroy(chan), 0);
+}
+
+static void channels(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	struct switchto_chan *chan;
+
+	(void)state;
+	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
+	spawn(sched, destroy_while_awaited, NULL);
+	spawn(sched, close_when_awaited, chan);
+	run_tasks(sched);
+}
+
+/* --- fork() --- */
+
+static struct switchto_mutex mutex;
+
+/* In a child whose parent has locked it. */
+static int lock_there(void *arg)
+{
+	struct verdict v = { 0 };
+
+	(void)arg;
+	CHECK_ERR(&v, switchto_mutex_lock(&mutex), EPERM);
+	CHECK_ERR(&v, switchto_mutex_trylock(&mutex), EBUSY);
+	CHECK_ERR(&v, switchto_mutex_unlock(&mutex), EPERM);
+	return verdict_status(&v);
+}
+
+static void lock_there_in_a_task(void *arg)
+{
+	*(int *)arg = lock_there(NULL);
+}
+
+static int lock_there_in_a_scheduler(void *arg)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	int status = 1;
+
+	(void)arg;
+	spawn(sched, lock_there_in_a_task, &status);
+	return switchto_sched_run(sched) || switchto_sched_destroy(sched) ? 2 : status;
+}
+
+static void lock_and_fork(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	CHECK_EQ(&verdict, in_a_child(lock_there, NULL), 0);
+	CHECK_EQ(&verdict, in_a_child(lock_there_in_a_scheduler, NULL), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+}
+
+static void *lock_and_fork_in_a_thread(void *arg)
+{
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	pthread_barrier_wait(arg);
+	pthread_barrier_wait(arg);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+	return NULL;
+}
+
+static int unlock_there(void *arg)
+{
+	struct verdict v = { 0 };
+
+	(void)arg;
+	CHECK_ERR(&v, switchto_mutex_lock(&mutex), EDEADLK);
+	CHECK_EQ(&v, switchto_mutex_unlock(&mutex), 0);
+	CHECK_EQ(&v, switchto_mutex_lock(&mutex), 0);
+	CHECK_EQ(&v, switchto_mutex_unlock(&mutex), 0);
+	return verdict_status(&v);
+}
+
+static void mutex_of_the_parent(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	pthread_barrier_t barrier;
+	pthread_t thread;
+
+	(void)state;
+	mutex = (struct switchto_mutex){ 0 };
+	spawn(sched, lock_and_fork, NULL);
+	run_tasks(sched);
+
+	pthread_barrier_init(&barrier, NULL, 2);
+	assert_int_equal(pthread_create(&thread, NULL, lock_and_fork_in_a_thread, &barrier), 0);
+	pthread_barrier_wait(&barrier);
+	CHECK_EQ(&verdict, in_a_child(lock_there, NULL), 0);
+	pthread_barrier_wait(&barrier);
+	pthread_join(thread, NULL);
+	pthread_barrier_destroy(&barrier);
+
+	/* The thread that forks is in the child, too. */
+	assert_int_equal(switchto_mutex_lock(&mutex), 0);
+	CHECK_EQ(&verdict, in_a_child(unlock_there, NULL), 0);
+	assert_int_equal(switchto_mutex_unlock(&mutex), 0);
+	verdict_assert(&verdict);
+}
+
+static void return_in_the_child(void *arg)
+{
+	int status;
+	pid_t child = fork();
+
+	(void)arg;
+	if (child == 0)
+		return;
+	CHECK_EQ(&verdict, waitpid(child, &status, 0), child);
+	_exit(was_aborted(status) ? 0 : 1);
+}
+
+static void child_that_returns(void **state)
+{
+	void (*fn)(void *) = return_in_the_child;
+
+	(void)state;
+	assert_int_equal(in_a_child(run_task, &fn), 0);
+}
+
+static struct {
+	struct switchto_sched *sched;
+	struct switchto_task *task;
+} parents;
+
+static void set_it(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static int use_parents(void *arg)
+{
+	struct switchto_sched *sched;
+	struct verdict v = { 0 };
+	bool ran = false;
+
+	(void)arg;
+	CHECK_ERR(&v, switchto_spawn(parents.sched, run_once, NULL, NULL, NULL), EPERM);
+	CHECK_ERR(&v, switchto_sched_run(parents.sched), EPERM);
+	CHECK_ERR(&v, switchto_sched_stop(parents.sched, SWITCHTO_STOP_CANCEL), EPERM);
+	CHECK_ERR(&v, switchto_join(parents.task), EPERM);
+	CHECK_ERR(&v, switchto_end(parents.task), EPERM);
+	CHECK_ERR(&v, switchto_detach(parents.task), EPERM);
+	CHECK_ERR(&v, switchto_cancel(parents.task), EPERM);
+	CHECK_EQ(&v, switchto_sched_destroy(parents.sched), 0);
+	/* One of its own works. */
+	CHECK_EQ(&v, switchto_sched_create(&sched, NULL), 0);
+	CHECK_EQ(&v, switchto_spawn(sched, set_it, &ran, NULL, NULL), 0);
+	CHECK_EQ(&v, switchto_sched_run(sched), 0);
+	CHECK_EQ(&v, switchto_sched_destroy(sched), 0);
+	CHECK(&v, ran);
+	return verdict_status(&v);
+}
+
+static void use_parents_in_a_task(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, in_a_child(use_parents, NULL), 0);
+	CHECK_EQ(&verdict, switchto_unpark(parents.task), 0);
+}
+
+static void park_once(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+}
+
+/* Before it has run, and while it runs. */
+static void scheduler_of_the_parent(void **state)
+{
+	(void)state;
+	parents.sched = new_sched(NULL);
+	parents.task = spawn_handle(parents.sched, park_once, NULL);
+	assert_int_equal(in_a_child(use_parents, NULL), 0);
+	spawn(parents.sched, use_parents_in_a_task, NULL);
+	assert_int_equal(switchto_sched_run(parents.sched), 0);
+	assert_int_equal(switchto_join(parents.task), 0);
+	run_tasks(parents.sched);
+}
+
+/* --- exit() --- */
+
+static struct switchto_sched *at_exit_sched;
+
+static void destroy_at_exit(void)
+{
+	/* There are tasks, and the program ends all the same. */
+	if (switchto_sched_destroy(at_exit_sched))
+		_exit(3);
+}
+
+static void exit_in_it(void *arg)
+{
+	(void)arg;
+	spawn(NULL, park_until_cancelled, NULL);
+	switchto_yield();
+	exit(42); // NOLINT(concurrency-mt-unsafe): what is tested
+}
+
+static int run_until_exit(void *arg)
+{
+	(void)arg;
+	at_exit_sched = new_sched(NULL);
+	atexit(destroy_at_exit);
+	spawn(at_exit_sched, exit_in_it, NULL);
+	switchto_sched_run(at_exit_sched);
+	return 1;
+}
+
+static void exit_in_a_task(void **state)
+{
+	const int status = in_a_child(run_until_exit, NULL);
+
+	(void)state;
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 42);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bad_options),
+		cmocka_unit_test(handles),
+		cmocka_unit_test(ends),
+		cmocka_unit_test(ends_one_that_never_began),
+		cmocka_unit_test(many_before_the_run),
+		cmocka_unit_test(many_by_a_task),
+		cmocka_unit_test(thread_that_ends),
+		cmocka_unit_test(environment_is_new),
+		cmocka_unit_test(mask_of_the_run),
+		cmocka_unit_test(channels),
+		cmocka_unit_test(mutex_of_the_parent),
+		cmocka_unit_test(child_that_returns),
+		cmocka_unit_test(scheduler_of_the_parent),
+		cmocka_unit_test(exit_in_a_task),
+	};
+
+	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
+	if (!switchto_backend() && errno == ENOSYS)
+		return SKIPPED;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
