@@ -222,15 +222,147 @@ void stop(void **)
 	}
 }
 
+// Runs it, which must throw invalid_argument.
+template <typename F>
+void want_invalid(F function)
+{
+	try {
+		function();
+		fail();
+	} catch (const std::system_error &error) {
+		assert_true(error.code() == std::errc::invalid_argument);
+	}
+}
+
+void not_joinable(void **)
+{
+	switchto::scheduler sched(1);
+	switchto::task joined = sched.spawn([] {}), moved = sched.spawn([] {}), empty;
+	switchto::task other = std::move(moved);
+
+	sched.run();
+	assert_false(joined.cancel());
+	assert_false(joined.unpark());
+	joined.join();
+	other.join();
+	for (switchto::task *task : { &joined, &moved, &empty }) {
+		want_invalid([&] { task->join(); });
+		want_invalid([&] { task->cancel(); });
+		want_invalid([&] { task->unpark(); });
+	}
+}
+
+// Its destructor does not wait for what can't run, and what it was given is freed.
+void never_run(void **)
+{
+	const auto given = std::make_shared<int>(1);
+	bool ran = false;
+
+	try {
+		switchto::scheduler sched(1);
+		switchto::task task = sched.spawn([given, &ran] { ran = true; });
+
+		throw std::runtime_error("before the run");
+	} catch (const std::runtime_error &) {
+	}
+	assert_false(ran);
+	assert_int_equal(given.use_count(), 1);
+}
+
+// One that starves others, and is cancelled itself.
+void destructor_in_a_cancelled_task(void **)
+{
+	const switchto_task_attr high = { 10, 0, {} };
+	switchto::scheduler sched(1, &switchto_priority);
+	bool ran = false;
+
+	sched.spawn_detached(
+		[&] {
+			const switchto::task task = switchto::spawn([&] { ran = true; });
+
+			switchto_cancel(switchto_task_self());
+		},
+		&high);
+	sched.run();
+	assert_true(ran);
+}
+
+template <typename F>
+void want_for_ever(F function)
+{
+	int code = 0;
+	switchto::task task = switchto::spawn([&] {
+		try {
+			function();
+		} catch (const std::system_error &error) {
+			code = error.code().value();
+		}
+	});
+
+	switchto::this_task::sleep_for(2ms);
+	WANT(task.cancel());
+	task.join();
+	WANT(code == ECANCELED);
+}
+
+void long_ago_and_for_ever(void **)
+{
+	in_task([] {
+		using std::chrono::steady_clock;
+		switchto::semaphore semaphore;
+
+		want_for_ever([] { switchto::this_task::sleep_for(std::chrono::hours::max()); });
+		want_for_ever(
+			[] { switchto::this_task::sleep_for(std::chrono::nanoseconds::max()); });
+		want_for_ever([] {
+			switchto::this_task::sleep_for(std::chrono::duration<double>(1e300));
+		});
+		want_for_ever(
+			[] { switchto::this_task::sleep_until(steady_clock::time_point::max()); });
+		switchto::this_task::sleep_for(std::chrono::hours::min());
+		switchto::this_task::sleep_for(-1ns);
+		switchto::this_task::sleep_until(steady_clock::time_point::min());
+		WANT(!semaphore.try_acquire_until(steady_clock::time_point::min()));
+		WANT(!switchto::this_task::park_until(steady_clock::time_point() - 1ns));
+		const auto before = steady_clock::now();
+		switchto::this_task::sleep_for(std::chrono::duration<double>(0.002));
+		WANT(steady_clock::now() - before >= 2ms);
+	});
+}
+
+void strict_mutex(void **)
+{
+	in_task([] {
+		switchto::mutex mutex(switchto::strict);
+		std::unique_lock<switchto::mutex> lock(mutex);
+		switchto::task other = switchto::spawn(
+			[&] { const std::lock_guard<switchto::mutex> guard(mutex); });
+
+		lock.unlock();
+		other.join();
+		WANT(mutex.try_lock());
+		mutex.unlock();
+	});
+}
+
 } // namespace
 
 int main()
 {
 	const CMUnitTest tests[] = {
-		cmocka_unit_test(exceptions),	  cmocka_unit_test(errors),
-		cmocka_unit_test(tasks_and_time), cmocka_unit_test(destructor),
-		cmocka_unit_test(locks),	  cmocka_unit_test(counts),
-		cmocka_unit_test(channels),	  cmocka_unit_test(stop),
+		cmocka_unit_test(exceptions),
+		cmocka_unit_test(errors),
+		cmocka_unit_test(tasks_and_time),
+		cmocka_unit_test(destructor),
+		cmocka_unit_test(locks),
+		cmocka_unit_test(counts),
+		cmocka_unit_test(channels),
+		cmocka_unit_test(stop),
+		cmocka_unit_test(not_joinable),
+		cmocka_unit_test(never_run),
+		cmocka_unit_test(destructor_in_a_cancelled_task),
+		cmocka_unit_test(long_ago_and_for_ever),
+		cmocka_unit_test(strict_mutex),
 	};
 
 	if (!switchto_backend() && errno == ENOSYS)

@@ -2,7 +2,6 @@
 /* switchto/sched.h with the warnings that a program may have: as C99 and as C++, see CMakeLists.txt. */
 #include <switchto/sched.h>
 
-
 int use_header(struct switchto_chan *chan);
 
 int use_header(struct switchto_chan *chan)

@@ -167,7 +167,8 @@ static void ends(void **state)
 		struct switchto_sched *sched = new_sched(policies[i]);
 
 		atomic_store(&runs, 0);
-		CHECK_EQ(&verdict, switchto_spawn(sched, end_one_that_sleeps, NULL, &high, NULL), 0);
+		CHECK_EQ(&verdict, switchto_spawn(sched, end_one_that_sleeps, NULL, &high, NULL),
+			 0);
 		run_tasks(sched);
 		assert_int_equal(atomic_load(&runs), 2);
 	}
