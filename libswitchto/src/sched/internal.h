@@ -705,7 +705,7 @@ struct mark {
 	int fd;
 	atomic_uint in_vain; /* how often it was ready, and the call said EAGAIN */
 	atomic_bool edge;
-	atomic_bool socket;
+	atomic_bool socket, readable;
 } __attribute__((aligned(128)));
 
 static inline struct switchto_task *mark_task(uintptr_t word)

@@ -256,12 +256,14 @@ static __attribute__((noinline)) long perform(struct thread *me, const struct re
 	struct mark *mark = mark_of((unsigned int)r->fd);
 	struct direction *direction = NULL;
 	struct turn turn = { .listed = false };
-	bool checked = !r->plain, late = p.error == ETIMEDOUT, again = late;
+	bool checked = !r->plain, late = p.error == ETIMEDOUT, again;
 	unsigned int naps = 0;
 	long error = 0;
 
 	if (p.error && !late && p.error != EBUSY && p.error != ESTALE)
 		p.result = -p.error;
+	/* It may fail at once, so it is tried first. A read may wait if there was nothing. */
+	again = late || !(r->size && mark && atomic_load(&mark->readable));
 	while (p.result == -EINTR || p.result == -EAGAIN) {
 		if (mark)
 			direction = r->output ? &mark->out : &mark->in;
@@ -275,7 +277,7 @@ static __attribute__((noinline)) long perform(struct thread *me, const struct re
 		p.word = UNKNOWN;
 		if (mark)
 			p.word = atomic_load_explicit(&direction->word, memory_order_acquire);
-		if (!is_ready(p.word) && !again) {
+		if (!is_ready(p.word) && (!again || (p.word == UNKNOWN && r->plain))) {
 			error = wait_for(me, r, &mark, &p, &turn, &naps);
 			late = again = error == -ETIMEDOUT;
 			if (!error && !turn.listed)
@@ -286,7 +288,6 @@ static __attribute__((noinline)) long perform(struct thread *me, const struct re
 		}
 		if (!checked) {
 			checked = true;
-			again = false;
 			look_at_flags(r, mark);
 			continue;
 		}
@@ -532,34 +533,45 @@ static __attribute__((noinline)) ssize_t once(long number, int fd, const void *a
 	return end_call(me, result);
 }
 
-/* MSG_PEEK with MSG_WAITALL: all at once, or what there is at the end. */
+/* MSG_PEEK with MSG_WAITALL: all at once, or what there is before a seam or the end. */
 static long peek_all(const struct request *r)
 {
-	const long result = call6(r->number, r->fd, r->a, r->b, r->c, r->d, r->e);
+	struct msghdr message = { .msg_iov = (struct iovec *)r->a, .msg_iovlen = (size_t)r->b };
+	const long result = CALL(recvmsg, r->fd, &message, r->c | MSG_DONTWAIT);
 
-	if (result <= 0 || (size_t)result >= r->size || is_between(r->fd, 0) ||
+	if (result <= 0 || (size_t)result >= length_of(message.msg_iov, message.msg_iovlen) ||
+	    is_between(r->fd, message.msg_flags) ||
 	    poll_now(r->fd, POLLRDHUP) & (POLLRDHUP | POLLHUP))
 		return result;
 	return -EAGAIN;
 }
 
-static long receive_peek_all(struct thread *me, struct request *r)
+/* Waits until @parts are there: 0 or a negative error number. */
+static long wait_for_peek(struct thread *me, int fd, const struct iovec *parts, size_t count,
+			  int flags, const struct timespec *deadline)
 {
-	struct mark *mark = switchto_poll_add(me->slot, r->fd, false);
+	const struct request r = {
+		.fd = fd,
+		.deadline = deadline,
+		.call = peek_all,
+		.a = (long)parts,
+		.b = (long)count,
+		.c = flags,
+	};
+	struct mark *mark = switchto_poll_add(me->slot, fd, false);
 	long result;
 
 	/* Each part that comes is an event, though the first is there. */
 	if (mark)
 		switchto_poll_edge(mark);
-	r->call = peek_all;
-	result = perform(me, r, no_progress);
-	if (result == -ETIMEDOUT || result == -ECANCELED) {
-		const long found = call6(r->number, r->fd, r->a, r->b, r->c, r->d, r->e);
+	result = perform(me, &r, no_progress);
+	return result < 0 ? result : 0;
+}
 
-		if (found > 0)
-			result = found;
-	}
-	return result;
+/* Of @result of a wait for all, and what is @there: a part is more than an error. */
+static long part_or(long there, long result)
+{
+	return there > 0 || !result ? there : result;
 }
 
 static __attribute__((noinline)) ssize_t receive_specially(struct thread *me, int fd, void *buffer,
@@ -582,8 +594,8 @@ static __attribute__((noinline)) ssize_t receive_specially(struct thread *me, in
 	if (flags & AT_ONCE)
 		return once(SYS_recvfrom, fd, buffer, (long)size, flags | MSG_DONTWAIT, NULL, NULL);
 	if (all && flags & MSG_PEEK) {
-		r.size = size;
-		return end_call(me, receive_peek_all(me, &r));
+		result = wait_for_peek(me, fd, &part, 1, flags, deadline);
+		return end_call(me, part_or(make_call(&r), result));
 	}
 	if (!all) /* MSG_PEEK leaves all there */
 		return end_call(me, perform(me, &r, no_progress));
@@ -609,7 +621,8 @@ ssize_t switchto_recv(int fd, void *buffer, size_t size, int flags, const struct
 	if (unlikely(flags & (AT_ONCE | MSG_PEEK | MSG_WAITALL)))
 		return receive_specially(me, fd, buffer, size, flags, deadline);
 	mark = mark_of((unsigned int)fd);
-	if (likely(mark) && likely(try_receive(me, mark, fd, buffer, size, flags, deadline, &p)))
+	if (likely(mark) && likely(atomic_load_explicit(&mark->socket, memory_order_relaxed)) &&
+	    likely(try_receive(me, mark, fd, buffer, size, flags, deadline, &p)))
 		return end_call(me, p.result);
 	r = (struct request){
 		.fd = fd,
@@ -689,10 +702,12 @@ ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct
 	if (unlikely(!me))
 		return -1;
 	if (unlikely(flags & MSG_WAITALL && flags & MSG_PEEK) && socket_type(fd) == SOCK_STREAM) {
-		r.size = length_of(message->msg_iov, message->msg_iovlen);
-		return end_call(me, receive_peek_all(me, &r));
+		result = wait_for_peek(me, fd, message->msg_iov, message->msg_iovlen, flags,
+				       deadline);
+		result = part_or(make_call(&r), result);
+	} else {
+		result = perform(me, &r, no_progress);
 	}
-	result = perform(me, &r, no_progress);
 	if (result < 0)
 		return end_call(me, result);
 	seam = take_descriptors(message);

@@ -644,6 +644,7 @@ static int add(struct slot *slot, struct mark *mark, bool output)
 	set_word(&mark->in, UNKNOWN, 0);
 	set_word(&mark->out, output ? UNKNOWN : UNARMED, 0);
 	atomic_store(&mark->in_vain, 0);
+	atomic_store(&mark->readable, (flags & O_ACCMODE) != O_WRONLY);
 	atomic_store(&mark->edge, !is_stream(mark, flags) || output);
 	error = control(slot, EPOLL_CTL_ADD, mark);
 	if (error == EEXIST) /* a stray that is back */
