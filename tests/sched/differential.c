@@ -20,6 +20,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,13 +90,15 @@ static const char *const calls[] = {
 	"shutdown RDWR",   "close",
 };
 
+#define LATE (20 * NSEC_PER_SEC)
+
 enum { MUCH = 300000, MOST = 1000, ACTIONS = 20, BATCH = 100 };
 
 /* What came of an action. */
 struct outcome {
 	long result;
 	int error;
-	bool skipped;
+	bool skipped, late;
 	uint64_t data;
 	long helped; /* what the other side did meanwhile */
 };
@@ -124,6 +127,8 @@ static struct run {
 	atomic_uint at; /* its number */
 	atomic_bool helps, done, helped;
 	size_t wanted;
+	sem_t changed[2];		/* of a thread */
+	struct switchto_task *task[2];
 	char *buffer[2]; /* of each side, followed by a page that is not there */
 } run;
 
@@ -134,20 +139,50 @@ static const struct timespec *late(void)
 {
 	static _Thread_local struct timespec time;
 
-	time = in(30 * NSEC_PER_SEC);
+	time = in(LATE);
 	return &time;
 }
 
 #define EITHER(name, ...) \
 	(run.tasks ? (long)switchto_##name(__VA_ARGS__, late()) : (long)name(__VA_ARGS__))
 
-/* Lets the other side go on. */
+/* Something has changed for @side. */
+static void tell(unsigned int side)
+{
+	if (run.tasks)
+		switchto_unpark(run.task[side]);
+	else
+		sem_post(&run.changed[side]);
+}
+
+/* Until something has changed for @side. */
+static void await_change(unsigned int side)
+{
+	if (run.tasks)
+		switchto_park(NULL);
+	else
+		while (sem_wait(&run.changed[side]))
+			;
+}
+
+/* Lets the other side go on, a little. */
 static void give_way(void)
 {
 	if (run.tasks)
 		switchto_yield();
 	else
 		sched_yield();
+}
+
+/* Waits for input at @fd, or a little. */
+static short wait_a_little(int fd)
+{
+	struct pollfd poller = { .fd = fd, .events = POLLIN };
+	const struct timespec time = in(NSEC_PER_SEC / 1000);
+
+	if (run.tasks)
+		switchto_poll(fd, POLLIN, &time);
+	return poll(&poller, 1, run.tasks ? 0 : 1) == 1 ? poller.revents : 0;
 }
 
 static long poll_one(int fd, short events)
@@ -297,9 +332,16 @@ static bool waits_for_input(enum call call)
 	return (call >= READ && call <= READ_FAULT && call != RECV_DONTWAIT) || call == WAIT_IN;
 }
 
-static bool needs_all(enum call call)
+static bool is_stream(enum kind kind)
 {
-	return call == RECV_ALL || call == RECV_PEEK_ALL || call == RECVMSG_ALL;
+	return kind == TCP || kind == STREAM;
+}
+
+/* Of a stream of UNIX, a peek takes what is there. */
+static bool needs_all(enum call call, enum kind kind)
+{
+	return (is_stream(kind) && (call == RECV_ALL || call == RECVMSG_ALL)) ||
+	       (kind == TCP && call == RECV_PEEK_ALL);
 }
 
 /* What @kind carries in the background: until the other side has it, or for some ms. */
@@ -534,11 +576,6 @@ static bool is_one_way(enum kind kind)
 	return kind == PIPE || kind == PACKETS;
 }
 
-static bool is_stream(enum kind kind)
-{
-	return kind == TCP || kind == STREAM;
-}
-
 static bool is_socket(enum kind kind)
 {
 	return kind <= UDP;
@@ -579,7 +616,7 @@ static bool prepare(const struct action *a, enum kind kind)
 	if (!waits_for_input(a->call) || fails_at_once(a, kind))
 		return true;
 	there = available(fd);
-	if (needs_all(a->call) && is_stream(kind)) {
+	if (needs_all(a->call, kind)) {
 		if (ready(fd, POLLRDHUP) & (POLLRDHUP | POLLHUP | POLLERR) || there >= a->size)
 			return true;
 		run.wanted = a->size - there;
@@ -598,8 +635,7 @@ static long help(const struct action *a, enum kind kind)
 	long total = 0, n;
 
 	if (a->call != WRITE_MUCH) {
-		const bool in_two = needs_all(a->call) && is_stream(kind);
-		const size_t half = in_two ? (run.wanted + 1) / 2 : run.wanted;
+		const size_t half = needs_all(a->call, kind) ? (run.wanted + 1) / 2 : run.wanted;
 
 		fill(buffer, run.wanted, 3, kind);
 		n = EITHER(write, fd, buffer, half);
@@ -610,13 +646,14 @@ static long help(const struct action *a, enum kind kind)
 			give_way();
 		return n + EITHER(write, fd, buffer + half, run.wanted - half);
 	}
-	while (!atomic_load(&run.done) || ready(fd, POLLIN)) {
-		if (!(ready(fd, POLLIN) & POLLIN)) {
-			if (ready(fd, POLLIN))
-				break;
-			give_way();
+	for (;;) {
+		const bool over = atomic_load(&run.done);
+		const short found = wait_a_little(fd);
+
+		if (!(found & POLLIN) && (found || over))
+			break;
+		if (!found)
 			continue;
-		}
 		n = EITHER(read, fd, buffer, MOST);
 		if (n <= 0)
 			break;
@@ -630,18 +667,24 @@ static void act(struct action *a, unsigned int number, enum kind kind)
 	struct outcome *outcome = &a->outcome[run.tasks];
 	const int fd = run.fd[a->side], other = run.fd[!a->side];
 	size_t before = 0;
+	long long began;
 
 	outcome->skipped = !prepare(a, kind);
 	if (outcome->skipped)
 		return;
-	if (a->call == WRITE_MUCH || run.wanted)
+	if (a->call == WRITE_MUCH || run.wanted) {
 		atomic_store(&run.helps, true);
-	else if (writes(a->call) && !run.closed[!a->side])
+		tell(!a->side);
+	}
+	if (writes(a->call) && !run.closed[!a->side])
 		before = available(other);
 	outcome->data = 1;
 	errno = 0;
+	began = now_ns();
 	outcome->result = make(a, number, kind, &outcome->data);
 	outcome->error = outcome->result < 0 ? errno : 0;
+	/* Found only when the deadline had passed, although nothing told of it. */
+	outcome->late = now_ns() - began >= LATE / 2;
 	if (writes(a->call) && a->call != WRITE_MUCH && !run.closed[!a->side])
 		settle(kind, fd, other, before, outcome->result);
 }
@@ -658,21 +701,23 @@ static void play(unsigned int side)
 			struct action *a = &s->action[j];
 
 			while (atomic_load(&run.at) != at)
-				give_way();
+				await_change(side);
 			if (a->side != side) {
 				while (!atomic_load(&run.done) && !atomic_load(&run.helps))
-					give_way();
+					await_change(side);
 				if (atomic_load(&run.helps))
 					a->outcome[run.tasks].helped = help(a, s->kind);
 				atomic_store(&run.helped, true);
+				tell(!side);
 				continue;
 			}
 			if (j == 0)
 				open_ends(s->kind);
 			act(a, j, s->kind);
 			atomic_store(&run.done, true);
+			tell(!side);
 			while (!atomic_load(&run.helped))
-				give_way();
+				await_change(side);
 			if (j == s->count - 1)
 				for (unsigned int k = 0; k < 2; k++)
 					if (!run.closed[k])
@@ -681,6 +726,7 @@ static void play(unsigned int side)
 			atomic_store(&run.helps, false);
 			atomic_store(&run.helped, false);
 			atomic_store(&run.at, at + 1);
+			tell(!side);
 		}
 	}
 }
@@ -707,11 +753,16 @@ static void play_all(struct sequence *batch, unsigned int sequences, bool tasks)
 
 		for (uintptr_t side = 0; side < 2; side++)
 			// NOLINTNEXTLINE(performance-no-int-to-ptr)
-			spawn(sched, play_task, (void *)side);
+			run.task[side] = spawn_handle(sched, play_task, (void *)side);
+		assert_int_equal(switchto_sched_run(sched), 0);
+		for (unsigned int side = 0; side < 2; side++)
+			switchto_join(run.task[side]);
 		run_tasks(sched);
 	} else {
 		pthread_t threads[2];
 
+		for (unsigned int side = 0; side < 2; side++)
+			sem_init(&run.changed[side], 0, 0);
 		for (uintptr_t side = 0; side < 2; side++)
 			assert_int_equal(pthread_create(&threads[side], NULL, play_thread,
 							// NOLINTNEXTLINE(performance-no-int-to-ptr)
@@ -757,8 +808,9 @@ static void print_outcome(const char *who, const struct outcome *o)
 	if (o->skipped)
 		printf("  %s: skipped", who);
 	else
-		printf("  %s: %ld %s data %" PRIx64 " helped %ld", who, o->result,
-		       o->error ? strerror(o->error) : "", o->data, o->helped);
+		printf("  %s: %ld %s data %" PRIx64 " helped %ld%s", who, o->result,
+		       o->error ? strerror(o->error) : "", o->data, o->helped,
+		       o->late ? ", late" : "");
 }
 
 static void print_sequence(const struct sequence *s)

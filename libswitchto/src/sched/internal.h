@@ -706,6 +706,7 @@ struct mark {
 	atomic_uint in_vain; /* how often it was ready, and the call said EAGAIN */
 	atomic_bool edge;
 	atomic_bool socket, readable;
+	atomic_bool hung_up; /* there was such an event */
 } __attribute__((aligned(128)));
 
 static inline struct switchto_task *mark_task(uintptr_t word)

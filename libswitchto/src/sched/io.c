@@ -140,6 +140,14 @@ static long make_call(const struct request *r)
 	return r->call ? r->call(r) : call6(r->number, r->fd, r->a, r->b, r->c, r->d, r->e);
 }
 
+static int socket_type(int fd)
+{
+	socklen_t size = sizeof(int);
+	int type;
+
+	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) ? 0 : type;
+}
+
 /* What of @events is so now; 0: nothing; or a negative error number. */
 static long poll_now(int fd, short events)
 {
@@ -231,6 +239,35 @@ static long wait_for(struct thread *me, const struct request *r, struct mark **m
 }
 
 /*
+ * Of a socket of datagrams that was shut down, a receive that blocks says 0, and one that does not
+ * says EAGAIN.
+ */
+static bool is_shut_down(const struct request *r, struct mark *mark)
+{
+	return !r->output && !r->call && atomic_load(&mark->hung_up) &&
+	       socket_type(r->fd) == SOCK_DGRAM &&
+	       poll_now(r->fd, POLLRDHUP) & (POLLRDHUP | POLLHUP);
+}
+
+/* The result of @r then. */
+static long receive_nothing(const struct request *r)
+{
+	struct mmsghdr *messages = (struct mmsghdr *)r->a;
+	struct msghdr *message = r->number == SYS_recvmsg  ? (struct msghdr *)r->a :
+				 r->number == SYS_recvmmsg ? &messages->msg_hdr :
+							     NULL;
+
+	if (message) {
+		message->msg_namelen = 0;
+		message->msg_controllen = 0;
+		message->msg_flags = 0;
+	}
+	if (r->number == SYS_recvmmsg)
+		messages->msg_len = 0;
+	return r->number == SYS_recvmmsg;
+}
+
+/*
  * The last call said EAGAIN: what @mark says of it. 0: try again, and after a wait if it says so; or
  * a negative error number. @again: without a wait in @mark.
  */
@@ -249,6 +286,16 @@ static long after_nothing(const struct request *r, struct mark *mark, struct dir
 	return 0;
 }
 
+/*
+ * A call may fail whatever there is, so it is tried before any wait. But a read of what is known to be
+ * possible may wait at once if there was nothing.
+ */
+static bool may_wait_first(const struct request *r, struct mark *mark)
+{
+	return r->size && mark && atomic_load(&mark->sched) && atomic_load(&mark->readable) &&
+	       (r->plain || atomic_load(&mark->socket));
+}
+
 /* Makes the call until it is done: its result, a negative error number, or NOT_POLLED. */
 static __attribute__((noinline)) long perform(struct thread *me, const struct request *r,
 					      struct progress p)
@@ -262,11 +309,14 @@ static __attribute__((noinline)) long perform(struct thread *me, const struct re
 
 	if (p.error && !late && p.error != EBUSY && p.error != ESTALE)
 		p.result = -p.error;
-	/* It may fail at once, so it is tried first. A read may wait if there was nothing. */
-	again = late || !(r->size && mark && atomic_load(&mark->readable));
+	again = late || !may_wait_first(r, mark);
 	while (p.result == -EINTR || p.result == -EAGAIN) {
 		if (mark)
 			direction = r->output ? &mark->out : &mark->in;
+		if (p.result == -EAGAIN && mark && is_shut_down(r, mark)) {
+			p.result = receive_nothing(r);
+			break;
+		}
 		if (p.result == -EAGAIN) {
 			/* After the deadline, it was tried once more. */
 			error = late ? -ETIMEDOUT :
@@ -338,12 +388,14 @@ static ALWAYS_INLINE bool try_receive(struct thread *me, struct mark *mark, int 
 
 /* --- calls that go on after a part --- */
 
-static int socket_type(int fd)
+/* Does MSG_PEEK with MSG_WAITALL wait for all? On a stream of UNIX it does not. */
+static bool peeks_all(int fd)
 {
 	socklen_t size = sizeof(int);
-	int type;
+	int domain;
 
-	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) ? 0 : type;
+	return !getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) &&
+	       (domain == AF_INET || domain == AF_INET6) && socket_type(fd) == SOCK_STREAM;
 }
 
 static size_t length_of(const struct iovec *parts, size_t count)
@@ -588,12 +640,14 @@ static __attribute__((noinline)) ssize_t receive_specially(struct thread *me, in
 		.b = (long)size,
 		.c = flags | MSG_DONTWAIT,
 	};
-	const bool all = flags & MSG_WAITALL && socket_type(fd) == SOCK_STREAM;
+	const bool peek = flags & MSG_PEEK;
+	const bool all = flags & MSG_WAITALL &&
+			 (peek ? peeks_all(fd) : socket_type(fd) == SOCK_STREAM);
 	long result;
 
 	if (flags & AT_ONCE)
 		return once(SYS_recvfrom, fd, buffer, (long)size, flags | MSG_DONTWAIT, NULL, NULL);
-	if (all && flags & MSG_PEEK) {
+	if (all && peek) {
 		result = wait_for_peek(me, fd, &part, 1, flags, deadline);
 		return end_call(me, part_or(make_call(&r), result));
 	}
@@ -701,7 +755,7 @@ ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct
 	me = current_task();
 	if (unlikely(!me))
 		return -1;
-	if (unlikely(flags & MSG_WAITALL && flags & MSG_PEEK) && socket_type(fd) == SOCK_STREAM) {
+	if (unlikely(flags & MSG_WAITALL && flags & MSG_PEEK) && peeks_all(fd)) {
 		result = wait_for_peek(me, fd, message->msg_iov, message->msg_iovlen, flags,
 				       deadline);
 		result = part_or(make_call(&r), result);
@@ -711,7 +765,7 @@ ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct
 	if (result < 0)
 		return end_call(me, result);
 	seam = take_descriptors(message);
-	if (unlikely(flags & MSG_WAITALL) && result && !seam &&
+	if (unlikely(flags & MSG_WAITALL) && result && !seam && !(flags & MSG_PEEK) &&
 	    (size_t)result < length_of(message->msg_iov, message->msg_iovlen) &&
 	    socket_type(fd) == SOCK_STREAM && !is_between(fd, 0))
 		result = do_rest(me, fd, false, message->msg_iov, message->msg_iovlen,
@@ -941,6 +995,10 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 		if (likely(result >= 0)) {
 			done += (unsigned int)result;
 			if (likely(done == count) || flags & MSG_DONTWAIT)
+				break;
+			/* It may have ended with an error, too, which the kernel keeps to itself. */
+			if (result && socket_type(fd) != SOCK_STREAM &&
+			    poll_now(fd, POLLOUT) & POLLOUT)
 				break;
 			/* Of a stream, the last message may have gone in part. */
 			last += result;

@@ -268,10 +268,12 @@ static ALWAYS_INLINE void take_events(struct slot *slot, const struct epoll_even
 			others = true;
 			continue;
 		}
-		sticky = atomic_load_explicit(&mark->edge, memory_order_relaxed) ||
-					 what & (EPOLLRDHUP | EPOLLHUP | EPOLLERR) ?
-				 STICKY :
-				 0;
+		sticky = atomic_load_explicit(&mark->edge, memory_order_relaxed) ? STICKY : 0;
+		if (unlikely(what & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))) {
+			sticky = STICKY;
+			if (what & (EPOLLRDHUP | EPOLLHUP))
+				atomic_store(&mark->hung_up, true);
+		}
 		if (likely(what & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
 			happened(slot, mark, &mark->in, sticky);
 		if (unlikely(what & (EPOLLOUT | EPOLLHUP | EPOLLERR)))
@@ -644,6 +646,7 @@ static int add(struct slot *slot, struct mark *mark, bool output)
 	set_word(&mark->in, UNKNOWN, 0);
 	set_word(&mark->out, output ? UNKNOWN : UNARMED, 0);
 	atomic_store(&mark->in_vain, 0);
+	atomic_store(&mark->hung_up, false);
 	atomic_store(&mark->readable, (flags & O_ACCMODE) != O_WRONLY);
 	atomic_store(&mark->edge, !is_stream(mark, flags) || output);
 	error = control(slot, EPOLL_CTL_ADD, mark);
