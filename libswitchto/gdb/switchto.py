@@ -22,7 +22,7 @@ EARLY_NONE, EARLY_CLOSED = 0, (1 << 64) - 1
 TOKEN, PARKED, FINISHED = 1, 2, 8
 WAITS = 4 | 16  # WAITING, LOCKING
 USER, INSIDE, OWNER_STATE = 1, 2, 3
-MARKS, NOT_READY, VERIFIED = 1024, 8, 4
+MARKS, MARKS_READ, NOT_READY, VERIFIED = 1024, 256, 8, 4
 # The scheduling layer's own functions at the outer end of a task's stack.
 RUN_TASKS = ("run_task", "thread_main")
 
@@ -296,12 +296,15 @@ class Scheduler:
         found = {}
         leaves = gdb.parse_and_eval("switchto_marks")
         for index in range(leaves.type.range()[1] + 1):
-            marks = array(leaves[index], MARKS)
-            for offset in range(MARKS if marks is not None else 0):
-                for direction, words in (("in", "read"), ("out", "write")):
-                    word = int(marks[offset][direction]["word"])
-                    if word > NOT_READY and not word & 1:
-                        found[word & ~VERIFIED] = " to %s fd %d" % (words, index * MARKS + offset)
+            # In parts, as gdb has a limit for a value.
+            for first in range(0, MARKS, MARKS_READ) if int(leaves[index]) else ():
+                marks = array(leaves[index] + first, MARKS_READ)
+                for offset in range(MARKS_READ):
+                    for direction, words in (("in", "read"), ("out", "write")):
+                        word = int(marks[offset][direction]["word"])
+                        if word > NOT_READY and not word & 1:
+                            found[word & ~VERIFIED] = " to %s fd %d" % (
+                                words, index * MARKS + first + offset)
         return found
 
     def index(self, slot):
@@ -417,8 +420,8 @@ so many tasks run before the slot looks for events again."""
         if wanted or backtrace:
             raise gdb.GdbError("switchto: wanted no argument, found one")
         layer = Layer()
-        row = "%4s %8s %6s  %-28s %5s %9s %10s %5s\n"
-        heads = ("Slot", "Owner", "Thread", "Does", "Inbox", "Deadlines", "Epoch", "Picks")
+        row = "%4s %8s %6s  %-28s %5s %9s %10s\n"
+        heads = ("Slot", "Owner", "Thread", "Does", "Inbox", "Deadlines", "Epoch")
         for scheduler in layer.schedulers:
             scheduler.write_heading()
             gdb.write(row % heads)
@@ -428,7 +431,7 @@ so many tasks run before the slot looks for events again."""
                 gdb.write(row % (
                     scheduler.index(slot), tid, layer.number(tid) or "", slot_does(slot, owner),
                     len(list(chain(slot["inbox"], "next"))), int(slot["timers"]["count"]),
-                    int(slot["owner"]) // (OWNER_STATE + 1), int(slot["picks"])))
+                    int(slot["owner"]) // (OWNER_STATE + 1)))
         if not layer.schedulers:
             gdb.write("no slots\n")
 

@@ -180,7 +180,8 @@ static int receive(struct udp *udp, const struct timespec *deadline)
 		return ring_receive(udp->ring, udp->batch, deadline);
 	if (udp->options->io == IO_PLAIN)
 		return receive_plain(udp, deadline);
-	return switchto_recvmmsg(udp->fd, udp->batch->in, udp->batch->capacity, 0, deadline);
+	return switchto_recvmmsg(udp->fd, udp->batch->in, udp->batch->capacity, MSG_WAITFORONE,
+				 deadline);
 }
 
 /* Leaves those packets of @burst that are not forged; the text is where the sealed packet was. */
