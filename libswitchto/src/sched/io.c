@@ -593,7 +593,7 @@ static long peek_all(const struct request *r)
 
 	if (result <= 0 || (size_t)result >= length_of(message.msg_iov, message.msg_iovlen) ||
 	    is_between(r->fd, message.msg_flags) ||
-	    poll_now(r->fd, POLLRDHUP) & (POLLRDHUP | POLLHUP))
+	    poll_now(r->fd, POLLRDHUP | POLLPRI) & (POLLRDHUP | POLLHUP | POLLPRI))
 		return result;
 	return -EAGAIN;
 }
