@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A loop on epoll, level-triggered, as the tasks' sockets are: what is left after a read is reported
-// again. That takes one look of the kernel per request more than an edge-triggered one, which has to
-// take a short read for an empty socket, or to make a call that fails.
+// A loop on epoll, level-triggered, with one read for each event: what is left is found again. That is
+// the rule of the scheduling layer, too. With edge-triggered events, each read must go on until EAGAIN:
+// a short one does not say that the socket is empty.
 #include "server.h"
 
 #include <sys/epoll.h>
@@ -23,16 +23,15 @@ void add(int poller, int fd)
 void serve(int fd)
 {
 	char buffer[buffer_size];
-	const ssize_t n = recv(fd, buffer, sizeof(buffer), 0);
+	ssize_t n = recv(fd, buffer, sizeof(buffer), 0);
 
-	if (n < 0 && errno == EAGAIN)
-		return;
 	if (n > 0) {
 		block_if_asked(buffer);
-		if (send(fd, buffer, static_cast<std::size_t>(n), MSG_NOSIGNAL) == n)
-			return;
+		if (send(fd, buffer, static_cast<std::size_t>(n), MSG_NOSIGNAL) != n)
+			n = 0;
 	}
-	close(fd);
+	if (n == 0 || (n < 0 && errno != EAGAIN))
+		close(fd);
 }
 
 } // namespace

@@ -585,15 +585,26 @@ static __attribute__((noinline)) ssize_t once(long number, int fd, const void *a
 	return end_call(me, result);
 }
 
-/* MSG_PEEK with MSG_WAITALL: all at once, or what there is before a seam or the end. */
+/* Has a peek of @size found all before urgent data, or before the end? */
+static bool is_before_seam(int fd, size_t size)
+{
+	const long found = poll_now(fd, POLLRDHUP | POLLPRI);
+	int at_mark = 0, there = 0;
+
+	if (found & (POLLRDHUP | POLLHUP))
+		return true;
+	return found & POLLPRI && !ioctl(fd, SIOCATMARK, &at_mark) && !at_mark &&
+	       !ioctl(fd, FIONREAD, &there) && size >= (size_t)there;
+}
+
+/* MSG_PEEK with MSG_WAITALL: all at once, or what there is before a seam. */
 static long peek_all(const struct request *r)
 {
 	struct msghdr message = { .msg_iov = (struct iovec *)r->a, .msg_iovlen = (size_t)r->b };
 	const long result = CALL(recvmsg, r->fd, &message, r->c | MSG_DONTWAIT);
 
 	if (result <= 0 || (size_t)result >= length_of(message.msg_iov, message.msg_iovlen) ||
-	    is_between(r->fd, message.msg_flags) ||
-	    poll_now(r->fd, POLLRDHUP | POLLPRI) & (POLLRDHUP | POLLHUP | POLLPRI))
+	    is_before_seam(r->fd, (size_t)result))
 		return result;
 	return -EAGAIN;
 }
