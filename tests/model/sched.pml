@@ -24,12 +24,12 @@
  *	TIMEOUTS	a park may have a deadline, which passes at any time
  *	YIELD		yield
  *	WAIT		a wait by a waiter, and a call that fires the waiter of another task
- *	LOCK		a task waits for a mutex, and a call that gives it the mutex
+ *	LOCK		a task waits for a mutex, and a call that wakes it, or gives it the mutex
  *	CANCEL		cancel
  *	REGION		blocking regions; an unpark may stand in one
  *	READ		a task blocks in a system call until another task writes
- *	SPAWN		the last task exists when another one has spawned it, on any slot. Threads
- *			without a task run tasks that have not started. Each slot has one task more
+ *	SPAWN		the last task exists when another one has spawned it, on any slot. It has no
+ *			thread until it is picked. Each slot has one task more
  *	JOIN		join task 2
  *	OUTSIDE=n	a thread that is no task makes n calls: with PARK unpark, with SPAWN spawn
  *	END		switchto_sched_destroy() after switchto_sched_run(). Threads end
@@ -181,14 +181,14 @@ byte joiner; /* of task 2 */
 #define ENDED 255
 #endif
 #ifdef LOCK
-bit pushed[TASKS + 1]; /* where others find it: on the mutex's stack */
+bit pushed[TASKS + 1]; /* where others find it, to wake it: for the mutex */
+bit given[TASKS + 1];  /* the mutex */
 #endif
 #ifdef READ
 bit data[TASKS + 1]; /* for the task to read */
 bit reads[TASKS + 1];
 #endif
 #ifdef SPAWN
-bit started[TASKS + 1];
 bit spawned;
 byte idle; /* a set of threads */
 #endif
@@ -372,7 +372,7 @@ active proctype Watch()
 			:: t == TASKS ->
 				state[t] = FINISHED;
 				break
-			:: else -> started[t] = 1
+			:: else
 			fi;
 #endif
 			tasks++;
@@ -438,6 +438,7 @@ active proctype Watch()
 		:: state[t] & LOCKING ->
 			assert(pushed[t]);
 			pushed[t] = 0;
+			given[t] = 1;
 			state[t] = state[t] & ~LOCKING;
 			release(t)
 #endif
@@ -580,7 +581,14 @@ returned:
 #ifdef LOCK
 		:: op == LOCKS ->
 			assert(!pushed[task] && !(state[task] & LOCKING));
-			goto leave
+			if
+			:: given[task] ->
+				given[task] = 0;
+				goto leave
+			/* lock_or_stay(): it is free, or another one has locked it */
+			:: !given[task] -> goto leave
+			:: !given[task] -> goto lock_inside
+			fi
 #endif
 #ifdef WAITER
 		:: op == WAITS ->
@@ -648,15 +656,21 @@ dispatch_now:
 			next = thread_of[other];
 #ifdef SPAWN
 			if
-			:: !started[other] && task == 0 && me <= TASKS ->
-				/* adopt() */
-				started[other] = 1;
-				task_of[next] = 0;
-				idle = idle | BIT(next);
+			:: next == 0 && task == 0 && me <= TASKS ->
 				thread_of[other] = me;
 				task = other;
 				next = me
-			:: else -> started[other] = 1
+			:: next == 0 && !(task == 0 && me <= TASKS) ->
+				/* switchto_slot_begin_task() */
+				if
+				:: idle & BIT(1) -> next = 1
+				:: idle & BIT(2) -> next = 2
+				:: idle == 0 -> next = TASKS
+				fi;
+				idle = idle & ~BIT(next);
+				thread_of[other] = next;
+				task_of[next] = other
+			:: next != 0
 			fi;
 #endif
 			other = 0
@@ -901,6 +915,10 @@ claim_it:
 		if
 		:: pushed[other] ->
 			pushed[other] = 0;
+			if
+			:: given[other] = 1
+			:: skip
+			fi;
 			goto give
 		:: else ->
 			other = 0;
@@ -1049,7 +1067,7 @@ push:
 		goto dispatch
 	};
 #endif
-	/* give() */
+	/* wake() */
 give:
 	atomic {
 		state[other] = state[other] & ~LOCKING;
@@ -1259,16 +1277,6 @@ read:
 spawn:
 		spawned = 1;
 		other = TASKS;
-		/* get_thread() */
-		if
-		:: idle & BIT(1) -> at = 1
-		:: idle & BIT(2) -> at = 2
-		:: idle == 0 -> at = TASKS
-		fi;
-		idle = idle & ~BIT(at);
-		thread_of[other] = at;
-		task_of[at] = other;
-		at = 0;
 		state[other] = 0;
 		tasks++;
 		op = GIVES;
@@ -1663,14 +1671,6 @@ active proctype Outside()
 		fi;
 		spawned = 1;
 		other = TASKS;
-		if
-		:: idle & BIT(1) -> at = 1
-		:: idle & BIT(2) -> at = 2
-		:: idle == 0 -> at = TASKS
-		fi;
-		idle = idle & ~BIT(at);
-		thread_of[other] = at;
-		task_of[at] = other;
 		state[other] = 0;
 		tasks++;
 		goto ready

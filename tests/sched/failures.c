@@ -465,6 +465,50 @@ static void destroy_waits(void **state)
 	verdict_assert(&verdict);
 }
 
+/* --- there is no thread for a task, for a while --- */
+
+enum { REFUSED = 5 };
+
+static void set_it(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void join_one_without_thread(void *arg)
+{
+	const struct timespec soon = in(NSEC_PER_SEC / 1000);
+	struct switchto_task *task;
+
+	faults_from_to(FAULT_THREAD, 1, REFUSED);
+	task = spawn_handle(NULL, set_it, arg);
+	/* The others go on meanwhile. */
+	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+	CHECK_EQ(&verdict, faults_made(EAGAIN), REFUSED);
+	faults_from_to(FAULT_THREAD, 1, 0);
+}
+
+static void waits_for_a_thread(void **state)
+{
+	struct switchto_sched *sched;
+	bool ran = false;
+
+	(void)state;
+	faults_from_to(FAULT_THREAD, 1, 0);
+	sched = new_sched_with(NULL, 0, 1);
+	spawn(sched, join_one_without_thread, &ran);
+	run_tasks(sched);
+	assert_true(ran);
+
+	/* The first thread is that of switchto_spawn(), which says that there is none. */
+	sched = new_sched_with(NULL, 0, 1);
+	faults_from_to(FAULT_THREAD, 1, 1);
+	assert_int_equal(switchto_spawn(sched, set_it, &ran, NULL, NULL), -1);
+	assert_int_equal(errno, EAGAIN);
+	run_tasks(sched);
+	faults_from_to(FAULT_THREAD, 1, 0);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -474,6 +518,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(full_ring_times_out),
 		cmocka_unit_test(monitor_does_not_oversleep),
 		cmocka_unit_test(destroy_waits),
+		cmocka_unit_test(waits_for_a_thread),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
