@@ -175,6 +175,7 @@ static struct switchto_task *new_task(struct switchto_sched *sched)
 	task->next_of_all = sched->all_tasks;
 	sched->all_tasks = task;
 	pthread_mutex_unlock(&sched->lock);
+	// cppcheck-suppress memleak
 	return task;
 }
 
