@@ -150,23 +150,124 @@ static bool get_online(unsigned long cpus[WORDS])
 }
 
 /*
- * What the program chose for a thread that has @cpus; NULL: there is no memory. It chose none
- * if these are all that there are. To find out what a cpuset allows, one would have to let
- * the thread run where the program may not want it to.
+ * The whole mask of thread @tid: sched_getaffinity(2) leaves out the CPUs that are off. False:
+ * it can't be read.
  */
-static const struct mask *chosen_for(const unsigned long cpus[WORDS])
+static bool get_mask(pid_t tid, unsigned long cpus[WORDS])
 {
-	unsigned long online[WORDS];
+	char path[SWITCHTO_TASK_PATH], text[2048], *at, *end;
+	unsigned int bit = 0;
 
-	return keep(cpus, get_online(online) && same(cpus, online));
+	switchto_task_path(path, tid, "status");
+	if (!read_text(path, text, sizeof(text)))
+		return false;
+	at = strstr(text, "\nCpus_allowed:\t");
+	end = at ? strchr(at + 1, '\n') : NULL;
+	if (!end)
+		return false;
+	memset(cpus, 0, WORDS * sizeof(*cpus));
+	/* Hexadecimal, with commas, the last CPUs first. */
+	while (*--end != '\t' && bit < CPUS) {
+		if (*end == ',')
+			continue;
+		cpus[bit / WORD_BITS] |= (*end <= '9' ? *end - '0' + 0UL : *end - 'a' + 10UL)
+					 << bit % WORD_BITS;
+		bit += 4;
+	}
+	return true;
 }
 
-static bool let_go(struct thread *thread, pid_t tid)
+static bool set_all(pid_t tid)
 {
 	unsigned long every[WORDS];
 
 	memset(every, 0xff, sizeof(every));
-	return set_cpus(tid, thread->own->all ? every : thread->own->cpus);
+	return set_cpus(tid, every);
+}
+
+/* Are all of @a in @b? */
+static bool within(const unsigned long a[WORDS], const unsigned long b[WORDS])
+{
+	for (unsigned int i = 0; i < WORDS; i++)
+		if (a[i] & ~b[i])
+			return false;
+	return true;
+}
+
+static bool meet(const unsigned long a[WORDS], const unsigned long b[WORDS])
+{
+	for (unsigned int i = 0; i < WORDS; i++)
+		if (a[i] & b[i])
+			return true;
+	return false;
+}
+
+/*
+ * Has the program chosen no mask for a thread that has @cpus? It has not if these are all that
+ * are on. To find out what a cpuset allows, one would have to let the thread run where the
+ * program may not want it to.
+ */
+static bool has_all(const unsigned long cpus[WORDS])
+{
+	unsigned long online[WORDS];
+
+	return get_online(online) && within(online, cpus);
+}
+
+/*
+ * The same of a thread for which it had chosen none before, and which has fewer CPUs now. Has a
+ * cpuset done that, there are no more to be had, and the thread shall get them back from it.
+ */
+static bool has_most(pid_t tid, const unsigned long cpus[WORDS])
+{
+	unsigned long most[WORDS];
+
+	if (!set_all(tid))
+		return false;
+	/* If some are gone, the cpuset has changed again. */
+	if (get_mask(tid, most) && (same(most, cpus) || !within(cpus, most)))
+		return true;
+	set_cpus(tid, cpus);
+	return false;
+}
+
+/*
+ * Finds out what the program has chosen for @thread, which has been bound to CPU @bound - 1 if
+ * that is positive. Returns @bound; or 0 if the thread has its own mask. -1: can't be found out.
+ */
+static int find_own(struct thread *thread, pid_t tid, int bound)
+{
+	const struct mask *own = thread->own;
+	unsigned long seen[WORDS], cpus[WORDS], one[WORDS];
+	const unsigned long *wanted = one;
+
+	if (!get_cpus(tid, seen))
+		return -1;
+	if (bound > 0)
+		only(bound - 1, one);
+	else if (own)
+		wanted = own->cpus;
+	if (own && same(seen, wanted))
+		return bound;
+	/* Only now, as it takes longer. */
+	if (!get_mask(tid, cpus))
+		memcpy(cpus, seen, sizeof(cpus));
+	if (own && same(cpus, wanted))
+		return bound;
+	/* The kernel lets a thread run anywhere if its only CPU is switched off. */
+	if (own && bound > 0 && has(cpus, bound - 1) && !has(seen, bound - 1) &&
+	    meet(own->cpus, seen))
+		return bound;
+	if (has_all(cpus) || (own && own->all && has_most(tid, cpus)))
+		thread->own = keep(seen, true);
+	else
+		thread->own = keep(cpus, false);
+	return 0;
+}
+
+static bool let_go(struct thread *thread, pid_t tid)
+{
+	return thread->own->all ? set_all(tid) : set_cpus(tid, thread->own->cpus);
 }
 
 /*
@@ -176,17 +277,15 @@ static bool let_go(struct thread *thread, pid_t tid)
 static void move(struct thread *thread, pid_t tid, int cpu)
 {
 	int bound = atomic_load_explicit(&thread->cpu, memory_order_relaxed);
-	unsigned long now[WORDS], one[WORDS];
+	unsigned long one[WORDS];
 
 	if (atomic_load(&refused))
 		cpu = 0;
-	if (bound == cpu || bound == -cpu || !get_cpus(tid, now))
+	if (bound == cpu || bound == -cpu)
 		return;
-	only(bound > 0 ? bound - 1 : 0, one);
-	if (!thread->own || !same(now, bound > 0 ? one : thread->own->cpus)) {
-		bound = 0;
-		thread->own = chosen_for(now);
-	}
+	bound = find_own(thread, tid, bound > 0 ? bound : 0);
+	if (bound < 0)
+		return;
 	if (cpu && thread->own && has(thread->own->cpus, cpu - 1)) {
 		only(cpu - 1, one);
 		if (set_cpus(tid, one)) {

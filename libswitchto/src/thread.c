@@ -104,6 +104,18 @@ static int thread_at(pid_t tid, struct thread **thread)
 	return 0;
 }
 
+void switchto_task_path(char path[SWITCHTO_TASK_PATH], pid_t tid, const char *file)
+{
+	char *at = stpcpy(path, "/proc/self/task/");
+
+	/* No snprintf() here: the signal may have interrupted one. */
+	for (pid_t unit = 1000000; unit; unit /= 10)
+		if (tid >= unit)
+			*at++ = (char)('0' + tid / unit % 10);
+	*at++ = '/';
+	strcpy(at, file);
+}
+
 /* What /proc tells of a thread of this process. */
 struct task_stat {
 	unsigned long flags;
@@ -118,17 +130,11 @@ static int read_task_stat(pid_t tid, struct task_stat *stat)
 {
 	/* Field 2 is the name in parentheses, which may hold any character. */
 	enum { FLAGS = 9, START_TIME = 22 };
-	char path[sizeof("/proc/self/task/4194303/stat")], text[1024] = "", *at;
+	char path[SWITCHTO_TASK_PATH], text[1024] = "", *at;
 	long length;
 	int fd, field;
 
-	/* No snprintf() here: the signal may have interrupted one. */
-	at = stpcpy(path, "/proc/self/task/");
-	for (pid_t unit = 1000000; unit; unit /= 10)
-		if (tid >= unit)
-			*at++ = (char)('0' + tid / unit % 10);
-	strcpy(at, "/stat");
-
+	switchto_task_path(path, tid, "stat");
 	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return errno;

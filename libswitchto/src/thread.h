@@ -137,6 +137,10 @@ HIDDEN int switchto_thread_begin(void);
  */
 HIDDEN int switchto_thread_resume_unknown(pid_t tid, pid_t by);
 
+/* The path of what /proc tells in @file of thread @tid of this process. Async-signal-safe. */
+#define SWITCHTO_TASK_PATH sizeof("/proc/self/task/4194303/status")
+HIDDEN void switchto_task_path(char path[SWITCHTO_TASK_PATH], pid_t tid, const char *file);
+
 /*
  * Sets a resume by @by in @thread, whose word was *@seen, not UNKNOWN, a moment
  * ago. false if that thread has ended since, and nothing was done. Else *@seen

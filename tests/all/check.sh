@@ -67,7 +67,7 @@ others='^(sched|packets|example)\.'
 # ThreadSanitizer: what the protocols are for.
 short='^(suite\.wake-wait|place\.wake-wait|delay_points\..*|door\..*|sched\..*)$'
 # What a stock kernel, a user without root, or a sanitizer can't do. VMs do all of it.
-may_skip='swap_[^ ]*|security\.(futex|share|seccomp-later)|special\.[^ ]*|packets\.namespaces'
+may_skip='swap_[^ ]*|security\.(futex|share|seccomp-later)|special\.[^ ]*|torture\.hotplug\.[^ ]*|packets\.namespaces'
 
 host() { # PRESET PART
 	# This kernel's default is wake-wait: with a sanitizer, once is enough.
