@@ -258,12 +258,13 @@ void measure(const options &options, const sockaddr_in &address, const server &s
 			passed = read_clock(CLOCK_MONOTONIC) - begin;
 	const auto requests = static_cast<double>(options.load.requests);
 
-	std::printf("{\"server\": \"%s\", \"connections\": %u, \"rate\": %lu, \"block_us\": %u, "
-		    "\"apart\": %s, \"server_ns\": %.1f, \"clients_ns\": %.1f, \"requests_per_s\": %.0f",
-		    server.name.c_str(), options.connections, options.rate, options.load.block_us,
-		    options.apart ? "true" : "false", static_cast<double>(used) / requests,
-		    static_cast<double>(clients) / requests,
-		    1e9 * requests / static_cast<double>(passed));
+	std::printf(
+		"{\"server\": \"%s\", \"connections\": %u, \"rate\": %lu, \"block_us\": %u, "
+		"\"apart\": %s, \"server_ns\": %.1f, \"clients_ns\": %.1f, \"requests_per_s\": %.0f",
+		server.name.c_str(), options.connections, options.rate, options.load.block_us,
+		options.apart ? "true" : "false", static_cast<double>(used) / requests,
+		static_cast<double>(clients) / requests,
+		1e9 * requests / static_cast<double>(passed));
 	std::printf(", \"idle_user\": %.0f, \"idle_kernel\": %.0f",
 		    static_cast<double>(idle.user - before.user) / options.connections,
 		    static_cast<double>(idle.kernel - before.kernel) / options.connections);

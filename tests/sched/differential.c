@@ -79,15 +79,13 @@ enum call {
 };
 
 static const char *const calls[] = {
-	"write",	   "writev",	"send",	       "sendto",
-	"sendmsg",	   "sendmmsg",	"send MORE",   "send OOB",
-	"send RIGHTS",	   "write much", "read",       "readv",
-	"recv",		   "recvfrom",	"recvmsg",     "recvmmsg",
-	"recv PEEK",	   "recv ALL",	"recv PEEK ALL", "recvmsg ALL",
-	"recv DONTWAIT",   "read to a fault", "read nothing", "poll IN",
-	"poll OUT",	   "pread",	"preadv",      "pwrite",
-	"pwritev",	   "lseek",	"connect",     "shutdown WR",
-	"shutdown RDWR",   "close",
+	"write",	 "writev",	    "send",	     "sendto",	      "sendmsg",
+	"sendmmsg",	 "send MORE",	    "send OOB",	     "send RIGHTS",   "write much",
+	"read",		 "readv",	    "recv",	     "recvfrom",      "recvmsg",
+	"recvmmsg",	 "recv PEEK",	    "recv ALL",	     "recv PEEK ALL", "recvmsg ALL",
+	"recv DONTWAIT", "read to a fault", "read nothing",  "poll IN",	      "poll OUT",
+	"pread",	 "preadv",	    "pwrite",	     "pwritev",	      "lseek",
+	"connect",	 "shutdown WR",	    "shutdown RDWR", "close",
 };
 
 #define LATE (20 * NSEC_PER_SEC)
@@ -127,7 +125,7 @@ static struct run {
 	atomic_uint at; /* its number */
 	atomic_bool helps, done, helped;
 	size_t wanted;
-	sem_t changed[2];		/* of a thread */
+	sem_t changed[2]; /* of a thread */
 	struct switchto_task *task[2];
 	char *buffer[2]; /* of each side, followed by a page that is not there */
 } run;
@@ -411,8 +409,8 @@ static long receive_message(int fd, char *buffer, size_t size, int flags, uint64
 	*data = (uint64_t)(message.msg_flags & ~MSG_CMSG_CLOEXEC);
 	for (struct cmsghdr *at = CMSG_FIRSTHDR(&message); at; at = CMSG_NXTHDR(&message, at)) {
 		*data = *data * 31 + at->cmsg_len;
-		for (size_t i = 0; at->cmsg_type == SCM_RIGHTS &&
-				   CMSG_LEN((i + 1) * sizeof(int)) <= at->cmsg_len;
+		for (size_t i = 0;
+		     at->cmsg_type == SCM_RIGHTS && CMSG_LEN((i + 1) * sizeof(int)) <= at->cmsg_len;
 		     i++) {
 			int fd_got;
 
@@ -489,8 +487,8 @@ static long make(struct action *a, unsigned int number, enum kind kind, uint64_t
 	case SENDTO:
 		return EITHER(sendto, fd, buffer, size, 0, NULL, 0);
 	case SENDMSG:
-		return EITHER(sendmsg, fd,
-			      (&(struct msghdr){ .msg_iov = parts, .msg_iovlen = 2 }), 0);
+		return EITHER(sendmsg, fd, (&(struct msghdr){ .msg_iov = parts, .msg_iovlen = 2 }),
+			      0);
 	case SENDMMSG:
 		return many_messages(fd, buffer, size, true, data);
 	case SEND_MORE:
@@ -623,8 +621,7 @@ static bool prepare(const struct action *a, enum kind kind)
 	} else if (!ready(fd, POLLIN)) {
 		run.wanted = a->size / 2 + 1;
 	}
-	return !run.wanted || !helpless ||
-	       (is_one_way(kind) && a->side == 0 && !run.closed[1]);
+	return !run.wanted || !helpless || (is_one_way(kind) && a->side == 0 && !run.closed[1]);
 }
 
 /* The other side's part, while the one of @a waits. */
