@@ -444,8 +444,8 @@ static void wait_for_all(void *arg)
 	struct iovec parts[] = { { buffer, 5 }, { tail, 3 } };
 	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
 
-	(void)arg;
-	for (int peek = 0; peek < 2; peek++) {
+	/* On a stream of UNIX, a peek takes what is there: so says the system call. */
+	for (int peek = 0; peek < (arg ? 2 : 1); peek++) {
 		CHECK_EQ(&verdict, write(ends[1], "abcd", 4), 4);
 		spawn(NULL, send_later, "efgh");
 		CHECK_EQ(&verdict,
@@ -454,7 +454,8 @@ static void wait_for_all(void *arg)
 			 8);
 		CHECK(&verdict, memcmp(buffer, "abcdefgh", 8) == 0);
 	}
-	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_WAITALL, &time), 8);
+	if (arg)
+		CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_WAITALL, &time), 8);
 	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
 	spawn(NULL, send_later, "defgh");
 	CHECK_EQ(&verdict, switchto_recvmsg(ends[0], &message, MSG_WAITALL, &time), 8);
@@ -489,7 +490,7 @@ static void all_received(void **state)
 {
 	(void)state;
 	connect_tcp();
-	run_one(wait_for_all, NULL);
+	run_one(wait_for_all, ends);
 	close_ends();
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	run_one(wait_for_all, NULL);
