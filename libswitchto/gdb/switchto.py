@@ -338,6 +338,11 @@ def deadline(task):
     return ", %d ms left" % max(0, (at - time.clock_gettime_ns(time.CLOCK_MONOTONIC)) // 1000000)
 
 
+def function_of(task):
+    """What TASK runs, or is to run."""
+    return task["fn"] if int(task["fn"]) else task["begun"]
+
+
 def task_state(task, owner, in_queue, marks):
     """In words, and the sort of it for the summary. OWNER of its slot; IN_QUEUE: its thread waits
     for its slot."""
@@ -347,7 +352,7 @@ def task_state(task, owner, in_queue, marks):
     if word & WAITS:
         return "waits" + marks.get(int(task.address), "") + deadline(task), "waiting"
     owns = owner is not None and int(owner.address) == int(task["thread"])
-    if not owns and (in_queue or not int(task["started"])):
+    if not owns and (in_queue or not int(task["thread"])):
         return "ready", "ready"
     lost = "" if owns else ", lost its slot"
     if int(task["thread"]["in_region"]):
@@ -385,19 +390,22 @@ region". With "lost its slot", the monitor gave the slot to others, beside which
             scheduler.write_heading()
             gdb.write(row % ("TID", "Thread", "Slot", "State", "In"))
             marks = scheduler.marks()
-            tasks = [(int(task["thread"]["tid"]), task) for task in scheduler.tasks]
-            for tid, task in sorted(tasks, key=lambda t: layer.number(t[0])):
+            # A task has no thread until it begins.
+            tasks = [(int(task["thread"]["tid"]) if int(task["thread"]) else 0, task)
+                     for task in scheduler.tasks]
+            for tid, task in sorted(tasks, key=lambda t: layer.number(t[0]) or 0):
                 if wanted and tid not in wanted:
                     continue
-                in_queue, where = layer.place(tid, sources)
-                if not int(task["started"]) or where in RUN_TASKS:
-                    where = function_line(task["fn"])
+                in_queue, where = layer.place(tid, sources) if tid else (True, "")
+                if not int(task["thread"]) or where in RUN_TASKS:
+                    where = function_line(function_of(task))
                 slot = task["slot"].dereference()
                 words, sort = task_state(task, scheduler.owner(slot), in_queue, marks)
                 words += ", unpark pending" if int(task["state"]) & TOKEN else ""
                 words += ", cancelled" if int(task["cancelled"]) else ""
                 counts[sort] = counts.get(sort, 0) + 1
-                gdb.write(row % (tid, layer.number(tid), scheduler.index(slot), words, where))
+                gdb.write(row % (tid or "", layer.number(tid) or "", scheduler.index(slot), words,
+                                 where))
                 if backtrace and tid in layer.threads:
                     gdb.execute("backtrace")
         write_counts(counts, [], "no such task" if wanted else "no tasks")
@@ -409,8 +417,7 @@ Usage: switchto slots
 
 Owner: the TID of the thread that has the slot. Does: runs a task; polls, asleep until there is an
 event; schedules, between two tasks. Inbox: tasks that other threads made ready, on their way to
-the slot's queue. Deadlines: of tasks that sleep. Epoch: how often the slot changed hands. Picks:
-so many tasks run before the slot looks for events again."""
+the slot's queue. Deadlines: of tasks that sleep. Epoch: how often the slot changed hands."""
 
     def __init__(self):
         super().__init__("switchto slots", gdb.COMMAND_STATUS)
@@ -447,7 +454,7 @@ def slot_does(slot, owner):
     word = int(slot["owner"]) & OWNER_STATE
     if word == INSIDE:
         return "schedules"
-    function = function_line(owner["task"]["fn"]).split(" at ")[0]
+    function = function_line(function_of(owner["task"])).split(" at ")[0]
     return ("runs %s" if word == USER else "runs %s, in a blocking region") % function
 
 

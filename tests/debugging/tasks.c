@@ -121,8 +121,6 @@ static void run_here(void *unused)
 	/* They do not give way: this goes on because the monitor takes the slot. */
 	spawn(block_here, &blocking);
 	spawn(get_stuck_here, NULL);
-	/* Leaves its thread to the next one: to create one, this would sleep, and lose its slot. */
-	spawn(begin_here, NULL);
 	if (switchto_cancel(blocking) || switchto_spawn(NULL, begin_here, NULL, NULL, NULL) ||
 	    switchto_unpark(switchto_task_self()))
 		abort();

@@ -146,12 +146,12 @@ static void end_politely(struct connection *connection, char *buffer, size_t siz
 static void serve_http(struct connection *connection)
 {
 	char buffer[HTTP_HEAD_MAX];
-	size_t begin = 0, end = 0;
+	size_t start = 0, end = 0;
 	struct timespec deadline = deadline_of(connection);
 
 	while (!is_server_over()) {
 		struct http_request request;
-		const size_t head = http_parse(buffer + begin, end - begin, &request);
+		const size_t head = http_parse(buffer + start, end - start, &request);
 		ssize_t n;
 
 		if (head) {
@@ -161,13 +161,13 @@ static void serve_http(struct connection *connection)
 				end_politely(connection, buffer, sizeof(buffer));
 				return;
 			}
-			begin += head;
+			start += head;
 			deadline = deadline_of(connection);
 			continue;
 		}
-		memmove(buffer, buffer + begin, end - begin);
-		end -= begin;
-		begin = 0;
+		memmove(buffer, buffer + start, end - start);
+		end -= start;
+		start = 0;
 		n = receive(connection, buffer + end, sizeof(buffer) - end, &deadline);
 		if (n <= 0)
 			return;

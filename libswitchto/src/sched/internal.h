@@ -108,6 +108,7 @@ struct switchto_task {
 	struct switchto_task *next; /* in an inbox, or among the free ones */
 	struct switchto_task *next_of_all;
 	_Atomic(task_fn *) fn; /* NULL: it has begun */
+	task_fn *begun;	       /* fn, for debuggers */
 	void *arg;
 	nsec_t deadline;
 	size_t timer; /* its place among the slot's timers + 1; 0: none */

@@ -81,10 +81,10 @@ static nsec_t cpu_time(pid_t tid)
 }
 
 /*
- * Does thread @tid only wait for a CPU? R of proc(5). False as well if that can't be read: there may
- * be no /proc, and no descriptor left.
+ * Does thread @tid only wait for a CPU, or for a debugger? R, T and t of proc(5). False as well if
+ * that can't be read: there may be no /proc, and no descriptor left.
  */
-static bool is_starved(pid_t tid)
+static bool is_held(pid_t tid)
 {
 	char path[64], text[512], *state;
 	ssize_t length;
@@ -98,7 +98,7 @@ static bool is_starved(pid_t tid)
 	close(fd);
 	text[length > 0 ? length : 0] = '\0';
 	state = strrchr(text, ')');
-	return state && state[2] == 'R';
+	return state && (state[2] == 'R' || state[2] == 'T' || state[2] == 't');
 }
 
 static void report(struct slot *slot)
@@ -186,7 +186,7 @@ static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const s
 		/* A task that is alone has nothing to lose. */
 		if (cpu < 0 || atomic_load_explicit(&slot->sched->tasks, memory_order_relaxed) < 2)
 			return pace->busy;
-		if (now - seen->since < patience || is_starved(tid))
+		if (now - seen->since < patience || is_held(tid))
 			return pace->busy;
 		return take(slot, owner) ? TAKEN : pace->busy;
 	}

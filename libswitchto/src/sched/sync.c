@@ -78,9 +78,10 @@ static inline int bad_lock(struct switchto_mutex *mutex, const void *who)
 
 /* --- mutexes --- */
 
+/* If not, acquires what @word is then. */
 static inline bool change(struct switchto_mutex *mutex, uintptr_t *word, uintptr_t to, int order)
 {
-	return __atomic_compare_exchange_n(&mutex->word, word, to, false, order, __ATOMIC_RELAXED);
+	return __atomic_compare_exchange_n(&mutex->word, word, to, false, order, __ATOMIC_ACQUIRE);
 }
 
 static inline void set_owner(struct switchto_mutex *mutex, void *who)
@@ -306,7 +307,8 @@ static ALWAYS_INLINE int wake(struct thread *me, struct queued *queued)
 /* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
 static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex, struct thread *me)
 {
-	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
+	/* Acquires from the oldest, when it is to be woken: it may have slept again. */
+	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE);
 	struct queued *first = mutex->waiters;
 
 	for (;;) {
@@ -331,7 +333,7 @@ static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex,
 		set_owner(mutex, NULL);
 		if (first && !(word & WOKEN)) {
 			if (change(mutex, &word, (word & ~(uintptr_t)LOCKED) | WOKEN,
-				   __ATOMIC_RELEASE))
+				   __ATOMIC_ACQ_REL))
 				return wake(me, first);
 		} else if (change(mutex, &word, word & ~(uintptr_t)LOCKED, __ATOMIC_RELEASE)) {
 			return 0;

@@ -283,6 +283,7 @@ static void run_task(struct thread *me)
 	leave(me);
 	probe1(task_begin, task);
 	fn = atomic_exchange_explicit(&task->fn, NULL, memory_order_relaxed);
+	task->begun = fn;
 	fn(task->arg);
 	if (unlikely(switchto_current != me))
 		switchto_misused("the child of a fork() returned from the function of its task: "
