@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -207,8 +208,9 @@ static void *close_here(void *arg)
 		CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
 	if (how == FORGET)
 		CHECK_EQ(&verdict, switchto_forget(ends[0]), 0);
+	/* ThreadSanitizer, which knows close(2), would complain of who looks at the descriptor. */
 	if (how != CLOSE)
-		CHECK_EQ(&verdict, close(ends[0]), 0);
+		CHECK_EQ(&verdict, syscall(SYS_close, ends[0]), 0);
 	return NULL;
 }
 

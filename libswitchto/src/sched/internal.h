@@ -749,7 +749,7 @@ void switchto_poll_new(int fd);
 /* Of the monitor: verifies some marks in which tasks of @sched wait. */
 void switchto_poll_verify(struct switchto_sched *sched);
 /* @sched ends. */
-void switchto_poll_leave(struct switchto_sched *sched);
+void switchto_poll_leave(const struct switchto_sched *sched);
 /* In the child of a fork. */
 void switchto_poll_forked(void);
 

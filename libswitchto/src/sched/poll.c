@@ -770,7 +770,7 @@ void switchto_poll_verify(struct switchto_sched *sched)
 	}
 }
 
-void switchto_poll_leave(struct switchto_sched *sched)
+void switchto_poll_leave(const struct switchto_sched *sched)
 {
 	const unsigned int end = atomic_load(&marks_end);
 
