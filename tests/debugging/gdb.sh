@@ -134,7 +134,7 @@ for program; do
 	END
 	check_tasks "9[0-9]{5} ms left"
 	sed -i '1,/^polling/d' "$work/out"
-	wanted_slot "$ready" polls 0
+	wanted_slot '[0-9]+' polls 0
 
 	debug -ex "switchto tasks" -ex "switchto slots" "$program" "$core"
 	check_tasks "until [0-9]+.[0-9]{3} s"
