@@ -438,8 +438,8 @@ long switchto_slot_give_way(struct thread *me, long result);
 static ALWAYS_INLINE long spent(struct thread *me, long result)
 {
 	_Atomic int *budget = &me->slot->budget;
-	const int left = atomic_load_explicit(budget, memory_order_relaxed) - CALL_COSTS -
-			 (int)(result >> 12);
+	const int bytes = (int)((uint64_t)result >> 12); /* -1, if it is an error */
+	const int left = atomic_load_explicit(budget, memory_order_relaxed) - CALL_COSTS - bytes;
 
 	/* Another thread may do so as well, if @me has lost the slot: no harm. */
 	atomic_store_explicit(budget, left, memory_order_relaxed);
