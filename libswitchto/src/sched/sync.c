@@ -118,9 +118,8 @@ static inline bool lock_or_push(struct switchto_mutex *mutex, struct queued *que
 			word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
 			continue;
 		}
-		queued->next =
-			(struct queued *)(word &
-					  ~(uintptr_t)FLAGS); // NOLINT(performance-no-int-to-ptr)
+		// NOLINTNEXTLINE(performance-no-int-to-ptr)
+		queued->next = (struct queued *)(word & ~(uintptr_t)FLAGS);
 		if (likely(change(mutex, &word, (uintptr_t)queued | (word & FLAGS),
 				  __ATOMIC_RELEASE)))
 			return false;

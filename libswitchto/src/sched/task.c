@@ -302,19 +302,9 @@ static void thread_exits(void *arg)
 			 "return from the task's function instead");
 }
 
-static void *thread_main(void *arg)
+/* Runs tasks, or dispatches, until the thread is to end. */
+static void serve(struct thread *me)
 {
-	struct thread *me = arg;
-
-	me->tid = switchto_self();
-	sem_post(me->begun);
-	if (me->tid == -1)
-		return NULL;
-	if (me->sched->together)
-		switchto_place(SWITCHTO_STAY);
-	switchto_current = me;
-	me->fp = fp_control();
-	pthread_cleanup_push(thread_exits, NULL);
 	while (switchto_slot_await(me)) {
 		do
 			if (me->task)
@@ -328,6 +318,22 @@ static void *thread_main(void *arg)
 		if (atomic_fetch_sub(&me->sched->at_work, 1) == 1)
 			switchto_futex_wake(&me->sched->at_work);
 	}
+}
+
+static void *thread_main(void *arg)
+{
+	struct thread *me = arg;
+
+	me->tid = switchto_self();
+	sem_post(me->begun);
+	if (me->tid == -1)
+		return NULL;
+	if (me->sched->together)
+		switchto_place(SWITCHTO_STAY);
+	switchto_current = me;
+	me->fp = fp_control();
+	pthread_cleanup_push(thread_exits, NULL);
+	serve(me);
 	pthread_cleanup_pop(false);
 	return NULL;
 }
