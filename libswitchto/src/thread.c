@@ -134,6 +134,7 @@ static int read_task_stat(pid_t tid, struct task_stat *stat)
 	long length;
 	int fd, field;
 
+	*stat = (struct task_stat){ 0 };
 	switchto_task_path(path, tid, "stat");
 	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
