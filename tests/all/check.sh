@@ -93,6 +93,7 @@ host() { # PRESET PART
 }
 
 model() { "$top/tests/model/run" --build "$out/model" --jobs 1 "$@"; }
+differential() { SWITCHTO_BACKEND=wake-wait "$top/build/gcc/tests/bin/sched_differential" "$@"; } # SLOTS SEQUENCES
 library_variants() { "$top/tests/broken/library/run" --build "$out/broken-library" "$@"; }
 
 # --- kernels -----------------------------------------------------------------
