@@ -535,6 +535,7 @@ static inline int task_prepare(struct switchto_task *task, uint32_t how)
 {
 	uint32_t state = 0;
 
+	// NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the caller is a task
 	task->woken_by = 0;
 	if (likely(atomic_compare_exchange_strong(&task->state, &state, how))) {
 		window();

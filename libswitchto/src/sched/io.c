@@ -135,6 +135,12 @@ struct progress {
 
 static const struct progress no_progress = { .result = -EINTR };
 
+/* @argument of a system call. */
+static inline void *pointer(long argument)
+{
+	return (void *)argument; // NOLINT(performance-no-int-to-ptr)
+}
+
 static long make_call(const struct request *r)
 {
 	return r->call ? r->call(r) : call6(r->number, r->fd, r->a, r->b, r->c, r->d, r->e);
@@ -249,22 +255,25 @@ static bool is_shut_down(const struct request *r, struct mark *mark)
 	       poll_now(r->fd, POLLRDHUP) & (POLLRDHUP | POLLHUP);
 }
 
+static void clear(struct msghdr *message)
+{
+	message->msg_namelen = 0;
+	message->msg_controllen = 0;
+	message->msg_flags = 0;
+}
+
 /* The result of @r then. */
 static long receive_nothing(const struct request *r)
 {
-	struct mmsghdr *messages = (struct mmsghdr *)r->a;
-	struct msghdr *message = r->number == SYS_recvmsg  ? (struct msghdr *)r->a :
-				 r->number == SYS_recvmmsg ? &messages->msg_hdr :
-							     NULL;
+	struct mmsghdr *messages = pointer(r->a);
 
-	if (message) {
-		message->msg_namelen = 0;
-		message->msg_controllen = 0;
-		message->msg_flags = 0;
-	}
-	if (r->number == SYS_recvmmsg)
-		messages->msg_len = 0;
-	return r->number == SYS_recvmmsg;
+	if (r->number == SYS_recvmsg)
+		clear(pointer(r->a));
+	if (r->number != SYS_recvmmsg)
+		return 0;
+	clear(&messages->msg_hdr);
+	messages->msg_len = 0;
+	return 1;
 }
 
 /*
@@ -296,7 +305,11 @@ static bool may_wait_first(const struct request *r, struct mark *mark)
 	       (r->plain || atomic_load(&mark->socket));
 }
 
-/* Makes the call until it is done: its result, a negative error number, or NOT_POLLED. */
+/*
+ * Makes the call until it is done: its result, a negative error number, or NOT_POLLED. The loop is
+ * one function: each step leaves to the next what it has found.
+ */
+// NOLINTNEXTLINE(readability-function-cognitive-complexity)
 static __attribute__((noinline)) long perform(struct thread *me, const struct request *r,
 					      struct progress p)
 {
@@ -600,7 +613,7 @@ static bool is_before_seam(int fd, size_t size)
 /* MSG_PEEK with MSG_WAITALL: all at once, or what there is before a seam. */
 static long peek_all(const struct request *r)
 {
-	struct msghdr message = { .msg_iov = (struct iovec *)r->a, .msg_iovlen = (size_t)r->b };
+	struct msghdr message = { .msg_iov = pointer(r->a), .msg_iovlen = (size_t)r->b };
 	const long result = CALL(recvmsg, r->fd, &message, r->c | MSG_DONTWAIT);
 
 	if (result <= 0 || (size_t)result >= length_of(message.msg_iov, message.msg_iovlen) ||
@@ -850,7 +863,7 @@ ssize_t switchto_sendto(int fd, const void *buffer, size_t size, int flags,
 		return switchto_send(fd, buffer, size, flags, deadline);
 	if (flags & MSG_DONTWAIT)
 		return once(SYS_sendto, fd, buffer, (long)size, flags, address,
-			    (void *)(uintptr_t)length);
+			    pointer((long)length));
 	me = current_task();
 	if (!me)
 		return -1;
@@ -975,7 +988,8 @@ int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 		return -1;
 	do {
 		r.a = (long)(messages + done);
-		r.b = r.size = count - done;
+		r.b = (long)(count - done);
+		r.size = count - done;
 		result = perform(me, &r, no_progress);
 		for (long i = 0; i < result; i++)
 			take_descriptors(&messages[done + (unsigned int)i].msg_hdr);
@@ -1018,9 +1032,7 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 					(unsigned int)whole(me, fd, last[-1].msg_hdr.msg_iov,
 							    last[-1].msg_hdr.msg_iovlen,
 							    last[-1].msg_len, flags, deadline);
-		} else if (result != -EAGAIN && result != -EINTR) {
-			break;
-		} else if (flags & MSG_DONTWAIT) {
+		} else if ((result != -EAGAIN && result != -EINTR) || flags & MSG_DONTWAIT) {
 			break;
 		}
 		/* This waits. */

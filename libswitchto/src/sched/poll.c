@@ -115,7 +115,7 @@ static __attribute__((noinline)) void nobody_waits(struct slot *slot, struct mar
 {
 	bool stray;
 
-	if (word != UNKNOWN && word < REPORTS * EVENT)
+	if (word != UNKNOWN && word < (uintptr_t)REPORTS * EVENT)
 		return;
 	pthread_mutex_lock(&mark->lock);
 	stray = mark->slot != slot;
