@@ -181,11 +181,14 @@ enum { READS = 20 };
 /* The rest is found at once, and not when the monitor looks at the descriptor. */
 static void read_at_once(void *arg)
 {
-	struct timespec time = late();
+	struct timespec time = soon();
 	long long least = NSEC_PER_SEC;
 	char buffer[8];
 
 	(void)arg;
+	/* The descriptor is known, and empty. */
+	CHECK_ERR(&verdict, switchto_recv(ends[0], buffer, 8, 0, &time), ETIMEDOUT);
+	time = late();
 	/* Others use the CPU, too: once is enough. */
 	for (int i = 0; i < 10 && least >= NSEC_PER_SEC / 10; i++) {
 		const long long before = now_ns();
