@@ -360,6 +360,15 @@ static void old_wait(void **state)
 	close(ends[1]);
 }
 
+/* A call that finds something has nothing polled. */
+static void have_polled(void)
+{
+	struct timespec time = in(NSEC_PER_SEC / 1000);
+	char byte;
+
+	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
+}
+
 /* It is closed, but not everywhere: the kernel goes on to tell of what it has. */
 static void leave_stray(void *arg)
 {
@@ -370,6 +379,7 @@ static void leave_stray(void *arg)
 
 	(void)arg;
 	new_pair();
+	have_polled();
 	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
 	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
 	other = dup(ends[0]);
@@ -508,6 +518,7 @@ static void close_in_child(void *arg)
 	pid_t child;
 
 	(void)arg;
+	have_polled();
 	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
 	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
 	child = fork();
