@@ -6,7 +6,7 @@
 #ifndef SWITCHTO_SCHED_DISPATCH_H
 #define SWITCHTO_SCHED_DISPATCH_H
 
-#include "internal.h"
+#include "mark.h"
 
 /* The end of hand_over(), if there is no grant yet. @result is that of switchto_switch(). */
 bool switchto_slot_switched(struct thread *me, pid_t result);

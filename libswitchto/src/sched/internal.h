@@ -74,10 +74,6 @@
 #define NSEC_PER_SEC 1000000000LL
 #define NEVER INT64_MAX
 
-/* The marks of descriptors (below) are in a table of leaves. */
-#define LEAVES 4096U
-#define MARKS 1024U /* of a leaf */
-
 /* A time on CLOCK_MONOTONIC in ns. */
 typedef int64_t nsec_t;
 
@@ -650,115 +646,8 @@ void switchto_monitor_end(struct switchto_sched *sched);
 
 /* --- descriptors: poll.c --- */
 
-/*
- * A mark for each descriptor number, in one table for the process: descriptors travel between
- * schedulers. For each direction, it has a word and a list of turns.
- *
- * The word: an odd number, if a system call is to say what there is. It counts the events since it
- * was NOT_READY: that there is nothing, or that an event will come if there is something. Or the
- * task that waits for an event. UNKNOWN: no slot polls the descriptor. UNARMED: one does, but not
- * for output: most sockets are never full.
- *
- * Input of streams is polled level-triggered: a slot that polls finds the descriptor again as long as
- * it has something. So after a read that returned less than it asked for the mark is NOT_READY,
- * whatever ended that read. Who does not read would be found again and again. So a mark that was
- * reported REPORTS times goes over to edge-triggered, for its lifetime, and so does one that is polled
- * for output. Then a short read says nothing, which STICKY in the word says, and a task reads until
- * EAGAIN. So it is from the start for all but streams: of these, a short read mostly leaves more.
- *
- * Events change a word while a task makes its system call. So a task that has emptied the descriptor
- * sets NOT_READY only if the word is what it was before the call. What is edge-triggered has an event
- * after that change, if there is something: so a word that is older has changed by then.
- */
-enum { UNKNOWN, UNARMED = 4, NOT_READY = 8, READY = 1, STICKY = 2, EVENT = 4, REPORTS = 8 };
-
-/* In a word with a task: the mark was verified during this wait, see switchto_poll_verify(). */
-enum { VERIFIED = 4 };
-
-static inline bool is_ready(uintptr_t word)
-{
-	return word & 1;
-}
-
-/*
- * A call that waits for its turn: until no other one is in the word, nor before it in the list. The
- * first of the list stays in it until its call is done.
- */
-struct turn {
-	struct waiter waiter;
-	struct turn *next;
-	bool listed;
-	int error; /* EBADF: the descriptor is gone */
-};
-
-struct direction {
-	_Atomic uintptr_t word;
-	_Atomic(struct turn *) first; /* with the mark's lock; the last, too */
-	struct turn *last;
-};
-
-struct mark {
-	struct direction in, out;
-	/* The one whose slot polls the descriptor. A task in a word is of this scheduler. */
-	_Atomic(struct switchto_sched *) sched;
-	/* With the lock: */
-	struct slot *slot;
-	pthread_mutex_t lock;
-	int fd;
-	atomic_uint in_vain; /* how often it was ready, and the call said EAGAIN */
-	atomic_bool edge;
-	atomic_bool socket, readable;
-	atomic_bool hung_up; /* there was such an event */
-} __attribute__((aligned(128)));
-
-static inline struct switchto_task *mark_task(uintptr_t word)
-{
-	if (is_ready(word) || word <= NOT_READY)
-		return NULL;
-	// NOLINTNEXTLINE(performance-no-int-to-ptr)
-	return (struct switchto_task *)(word & ~(uintptr_t)VERIFIED);
-}
-
-extern _Atomic(struct mark *) switchto_marks[LEAVES];
-
-/* NULL: no descriptor with a number near @fd was ever used. */
-static inline struct mark *mark_of(unsigned int fd)
-{
-	struct mark *leaf;
-
-	if (unlikely(fd >= MARKS * LEAVES))
-		return NULL;
-	leaf = atomic_load_explicit(&switchto_marks[fd / MARKS], memory_order_acquire);
-	return likely(leaf) ? &leaf[fd % MARKS] : NULL;
-}
-
 int switchto_poll_begin(struct slot *slot);
 void switchto_poll_end(struct slot *slot);
-/*
- * Has @fd polled by a slot of the caller's scheduler, also for @output: its mark, or NULL and errno.
- * EPERM: it can't be polled. EBUSY: a task of another scheduler waits for the other direction.
- */
-struct mark *switchto_poll_add(struct slot *slot, int fd, bool output);
-/* The mark is reported too often, or in vain. */
-void switchto_poll_edge(struct mark *mark);
-/* Is @mark still one of the descriptor that has the number now? If not, it is UNKNOWN afterwards. */
-bool switchto_poll_is_valid(struct mark *mark);
-/* Ends the waits for @fd with EBADF, removes its mark, and @closes it: 0, or -1 and errno. */
-int switchto_poll_forget(int fd, bool closes);
-/* @fd is new: what is known of its number is of another descriptor. */
-void switchto_poll_new(int fd);
-/* Of the monitor: verifies some marks in which tasks of @sched wait. */
-void switchto_poll_verify(struct switchto_sched *sched);
-/* @sched ends. */
-void switchto_poll_leave(const struct switchto_sched *sched);
-/* In the child of a fork. */
-void switchto_poll_forked(void);
-
-/* Waits until it is the turn of @turn: 0 or an error number. */
-int switchto_turn_wait(struct mark *mark, struct direction *direction, struct turn *turn,
-		       const struct timespec *deadline);
-/* The call is done. @turn: NULL, or listed. */
-void switchto_turn_end(struct mark *mark, struct direction *direction, struct turn *turn);
 
 /* --- the engine io_uring: ring.c --- */
 

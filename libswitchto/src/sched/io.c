@@ -198,7 +198,7 @@ static void look_at_flags(const struct request *r, struct mark *mark)
 {
 	const long flags = CALL(fcntl, r->fd, F_GETFL, 0);
 
-	if (flags >= 0 && !(flags & O_NONBLOCK) && switchto_poll_is_valid(mark))
+	if (flags >= 0 && !(flags & O_NONBLOCK) && switchto_mark_is_valid(mark))
 		CALL(fcntl, r->fd, F_SETFL, flags | O_NONBLOCK);
 }
 
@@ -234,7 +234,7 @@ static long wait_for(struct thread *me, const struct request *r, struct mark **m
 			}
 		}
 	}
-	if (switchto_poll_add(me->slot, r->fd, r->output))
+	if (switchto_mark_add(me->slot, r->fd, r->output))
 		error = 0;
 	else if (errno == EBUSY)
 		error = (int)-nap(naps, r->deadline);
@@ -291,7 +291,7 @@ static long after_nothing(const struct request *r, struct mark *mark, struct dir
 		return 0;
 	/* An error may make it ready, or what this call can't take: and does so again. */
 	if (word & STICKY || atomic_fetch_add(&mark->in_vain, 1) >= IN_VAIN)
-		switchto_poll_edge(mark);
+		switchto_mark_edge(mark);
 	return 0;
 }
 
@@ -515,7 +515,7 @@ static inline bool is_socket(int fd)
 /* A call found that @fd is no socket any more. */
 static void no_socket(int fd)
 {
-	switchto_poll_is_valid(mark_of((unsigned int)fd));
+	switchto_mark_is_valid(mark_of((unsigned int)fd));
 }
 
 /* --- reads and writes --- */
@@ -634,12 +634,12 @@ static long wait_for_peek(struct thread *me, int fd, const struct iovec *parts, 
 		.b = (long)count,
 		.c = flags,
 	};
-	struct mark *mark = switchto_poll_add(me->slot, fd, false);
+	struct mark *mark = switchto_mark_add(me->slot, fd, false);
 	long result;
 
 	/* Each part that comes is an event, though the first is there. */
 	if (mark)
-		switchto_poll_edge(mark);
+		switchto_mark_edge(mark);
 	result = perform(me, &r, no_progress);
 	return result < 0 ? result : 0;
 }
@@ -755,7 +755,7 @@ static bool take_descriptors(struct msghdr *message)
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(fd));
-			switchto_poll_new(fd);
+			switchto_mark_new(fd);
 		}
 	}
 	return found;
@@ -1069,7 +1069,7 @@ int switchto_accept(int fd, struct sockaddr *address, socklen_t *length, int fla
 	if (result == NOT_POLLED)
 		result = -ENOTSOCK;
 	if (likely(result >= 0))
-		switchto_poll_new((int)result);
+		switchto_mark_new((int)result);
 	return (int)end_call(me, result);
 }
 
@@ -1131,7 +1131,7 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 		return (int)end_call(me, flags);
 	/* A new socket, maybe with an old number. */
 	if (mark && atomic_load(&mark->sched))
-		switchto_poll_is_valid(mark);
+		switchto_mark_is_valid(mark);
 	if (!(flags & O_NONBLOCK))
 		CALL(fcntl, fd, F_SETFL, flags | O_NONBLOCK);
 	for (;;) {
@@ -1157,7 +1157,7 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 /* Can @fd be polled? 1 or 0, or a negative error number. */
 static int is_polled(struct thread *me, int fd, bool output)
 {
-	if (switchto_poll_add(me->slot, fd, output) || errno == EBUSY)
+	if (switchto_mark_add(me->slot, fd, output) || errno == EBUSY)
 		return 1;
 	return errno == EPERM ? 0 : -errno;
 }
@@ -1342,7 +1342,7 @@ int switchto_openat(int folder, const char *path, int flags, mode_t mode)
 			 !S_ISDIR(found.st_mode);
 	result = on_ring(me, RING_OPENAT, SYS_openat, folder, path, mode, blocks, flags, NULL);
 	if (result >= 0)
-		switchto_poll_new((int)result);
+		switchto_mark_new((int)result);
 	return (int)end_call(me, result);
 }
 
@@ -1390,7 +1390,7 @@ int switchto_waitid(idtype_t idtype, id_t id, siginfo_t *info, int options,
 	if (result == -EAGAIN && idtype == P_PID && (options & (WSTOPPED | WCONTINUED)) == 0) {
 		pidfd = (int)CALL(pidfd_open, id, 0);
 		if (pidfd >= 0)
-			switchto_poll_new(pidfd);
+			switchto_mark_new(pidfd);
 	}
 	while (result == -EAGAIN) {
 		long error;
@@ -1415,10 +1415,10 @@ int switchto_waitid(idtype_t idtype, id_t id, siginfo_t *info, int options,
 
 int switchto_close(int fd)
 {
-	return switchto_poll_forget(fd, true);
+	return switchto_mark_forget(fd, true);
 }
 
 int switchto_forget(int fd)
 {
-	return switchto_poll_forget(fd, false);
+	return switchto_mark_forget(fd, false);
 }

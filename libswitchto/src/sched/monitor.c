@@ -16,7 +16,7 @@
  * the later it is, the longer a clock has to stand still.
  */
 #define _GNU_SOURCE
-#include "internal.h"
+#include "mark.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -129,7 +129,7 @@ static bool take(struct slot *slot, uint32_t owner)
 	return true;
 }
 
-/* Descriptors may be closed without a word: see switchto_poll_verify(). */
+/* Descriptors may be closed without a word: see switchto_mark_verify(). */
 static void verify(struct switchto_sched *sched)
 {
 	const nsec_t now = switchto_now();
@@ -137,7 +137,7 @@ static void verify(struct switchto_sched *sched)
 	if (now - sched->verified < IDLE)
 		return;
 	sched->verified = now;
-	switchto_poll_verify(sched);
+	switchto_mark_verify(sched);
 }
 
 /* Has @slot something to do but for the task that has it? The monitor visits it. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Schedulers: how they begin, run, stop and end. */
 #define _GNU_SOURCE
-#include "internal.h"
+#include "mark.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void free_sched(struct switchto_sched *sched)
 {
 	struct switchto_task *task;
 
-	switchto_poll_leave(sched);
+	switchto_mark_leave(sched);
 	for (unsigned int i = 0; i < sched->slots; i++)
 		switchto_slot_end(&sched->slot[i]);
 	while ((task = sched->all_tasks)) {
@@ -64,7 +64,7 @@ static void forked(void)
 	switchto_current = NULL;
 	switchto_generation++;
 	switchto_generation_offset = switchto_generation % GENERATIONS * GENERATION_SIZE;
-	switchto_poll_forked();
+	switchto_mark_forked();
 }
 
 atomic_bool switchto_exiting;
