@@ -291,6 +291,12 @@ static inline int fail(int error)
 	return -1;
 }
 
+/* @result, or a negative error number, as a function of the C library returns it. */
+static inline long with_errno(long result)
+{
+	return likely(result >= 0) ? result : fail((int)-result);
+}
+
 /* --- system calls --- */
 
 /*
@@ -648,26 +654,5 @@ void switchto_monitor_end(struct switchto_sched *sched);
 
 int switchto_poll_begin(struct slot *slot);
 void switchto_poll_end(struct slot *slot);
-
-/* --- the engine io_uring: ring.c --- */
-
-/* 0 or an error number. The slot polls already. */
-int switchto_ring_begin(struct slot *slot);
-void switchto_ring_end(struct slot *slot);
-/* Inside: submits what is to be, and wakes the tasks whose operations are complete. */
-void switchto_ring_submit(struct slot *slot);
-void switchto_ring_reap(struct slot *slot);
-
-enum ring_call { RING_READ, RING_WRITE, RING_READV, RING_WRITEV, RING_OPENAT, RING_FSYNC };
-
-/* Begins the polls of the ring by @epoll: 0, or -1 and errno. */
-int switchto_ring_poll(struct slot *slot, int epoll);
-
-/*
- * The system call of that name, for a file, at @offset. @length: bytes, vectors or the mode. @flags:
- * of RING_OPENAT. As switchto_await().
- */
-int switchto_ring_call(enum ring_call what, int fd, const void *address, size_t length,
-		       off_t offset, int flags, const struct timespec *deadline);
 
 #endif /* SWITCHTO_SCHED_INTERNAL_H */

@@ -9,6 +9,7 @@
  * position, which only the system calls share as they should, is done in a blocking region.
  */
 #define _GNU_SOURCE
+#include "await.h"
 #include "dispatch.h"
 
 #include <fcntl.h>
@@ -36,12 +37,6 @@ static inline struct thread *current_task(void)
 		return me;
 	errno = EPERM;
 	return NULL;
-}
-
-/* The result of CALL() as a function returns it. */
-static inline long with_errno(long result)
-{
-	return likely(result >= 0) ? result : fail((int)-result);
 }
 
 /* Each call that was done ends here, also one that did not wait. */
@@ -89,21 +84,21 @@ static __attribute__((noinline)) long in_region(struct thread *me, const struct 
  * The same on a ring, if there is one. The kernel cancels an operation by itself if signals keep it
  * from making a thread for that.
  */
-static long on_ring(struct thread *me, enum ring_call what, long number, int fd,
+static long on_ring(struct thread *me, enum file_call what, long number, int fd,
 		    const void *address, size_t length, off_t offset, int flags,
 		    const struct timespec *deadline)
 {
-	int result;
+	long result;
 
 	if (me->slot->ring) {
 		do
-			result = switchto_ring_call(what, fd, address, length, offset, flags,
-						    deadline);
-		while (result == -1 && errno == EINTR);
-		if (result != -1 || errno != ECANCELED || atomic_load(&me->task->cancelled))
-			return result == -1 ? -errno : result;
+			result = switchto_await_file(what, fd, address, length, offset, flags,
+						     deadline);
+		while (result == -EINTR);
+		if (result != -ECANCELED || atomic_load(&me->task->cancelled))
+			return result;
 	}
-	if (what == RING_OPENAT)
+	if (what == FILE_OPENAT)
 		return in_region(me, deadline, number, fd, (long)address, flags, (long)length, 0,
 				 0);
 	return in_region(me, deadline, number, fd, (long)address, (long)length, offset, 0, 0);
@@ -1275,7 +1270,7 @@ ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
 /* --- files --- */
 
 /* pread(2) and its like: on a ring, if that is a file. @vectors: @length counts vectors. */
-static ssize_t at_offset(enum ring_call what, long number, bool output, int fd, const void *address,
+static ssize_t at_offset(enum file_call what, long number, bool output, int fd, const void *address,
 			 size_t length, off_t offset, const struct timespec *deadline)
 {
 	const struct request r = {
@@ -1305,25 +1300,25 @@ static ssize_t at_offset(enum ring_call what, long number, bool output, int fd, 
 ssize_t switchto_pread(int fd, void *buffer, size_t size, off_t offset,
 		       const struct timespec *deadline)
 {
-	return at_offset(RING_READ, SYS_pread64, false, fd, buffer, size, offset, deadline);
+	return at_offset(FILE_READ, SYS_pread64, false, fd, buffer, size, offset, deadline);
 }
 
 ssize_t switchto_pwrite(int fd, const void *buffer, size_t size, off_t offset,
 			const struct timespec *deadline)
 {
-	return at_offset(RING_WRITE, SYS_pwrite64, true, fd, buffer, size, offset, deadline);
+	return at_offset(FILE_WRITE, SYS_pwrite64, true, fd, buffer, size, offset, deadline);
 }
 
 ssize_t switchto_preadv(int fd, const struct iovec *parts, int count, off_t offset,
 			const struct timespec *deadline)
 {
-	return at_offset(RING_READV, SYS_preadv, false, fd, parts, (size_t)count, offset, deadline);
+	return at_offset(FILE_READV, SYS_preadv, false, fd, parts, (size_t)count, offset, deadline);
 }
 
 ssize_t switchto_pwritev(int fd, const struct iovec *parts, int count, off_t offset,
 			 const struct timespec *deadline)
 {
-	return at_offset(RING_WRITEV, SYS_pwritev, true, fd, parts, (size_t)count, offset,
+	return at_offset(FILE_WRITEV, SYS_pwritev, true, fd, parts, (size_t)count, offset,
 			 deadline);
 }
 
@@ -1340,7 +1335,7 @@ int switchto_openat(int folder, const char *path, int flags, mode_t mode)
 	if (me->slot->ring)
 		blocks = !fstatat(folder, path, &found, 0) && !S_ISREG(found.st_mode) &&
 			 !S_ISDIR(found.st_mode);
-	result = on_ring(me, RING_OPENAT, SYS_openat, folder, path, mode, blocks, flags, NULL);
+	result = on_ring(me, FILE_OPENAT, SYS_openat, folder, path, mode, blocks, flags, NULL);
 	if (result >= 0)
 		switchto_mark_new((int)result);
 	return (int)end_call(me, result);
@@ -1352,7 +1347,7 @@ int switchto_fsync(int fd)
 
 	if (!me)
 		return -1;
-	return (int)end_call(me, on_ring(me, RING_FSYNC, SYS_fsync, fd, NULL, 0, 0, 0, NULL));
+	return (int)end_call(me, on_ring(me, FILE_FSYNC, SYS_fsync, fd, NULL, 0, 0, 0, NULL));
 }
 
 /* --- children --- */

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "../tsan.h"
 #include "dispatch.h"
+#include "ring.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

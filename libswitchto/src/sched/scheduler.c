@@ -2,6 +2,7 @@
 /* Schedulers: how they begin, run, stop and end. */
 #define _GNU_SOURCE
 #include "mark.h"
+#include "ring.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 /* The hot path: who owns a slot, who runs next, and how the slot goes from one to the other. */
 #define _GNU_SOURCE
 #include "dispatch.h"
+#include "ring.h"
 
 #include <sched.h>
 #include <stdio.h>

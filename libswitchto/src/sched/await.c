@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Operations of io_uring that a task waits for. An operation lives in the call that waits for it.
+ * After a deadline or a cancellation, the call asks the kernel to cancel the operation, and waits for
+ * its completion all the same: until then the kernel may use the memory that the operation names.
+ */
+#define _GNU_SOURCE
+#include "await.h"
+
+#include "ring.h"
+
+#ifdef SWITCHTO_URING
+#include <liburing.h>
+
+/* Of these, a completion may not come, or others may have to come first. */
+static const unsigned int refused = IOSQE_IO_LINK | IOSQE_IO_HARDLINK | IOSQE_IO_DRAIN |
+				    IOSQE_CQE_SKIP_SUCCESS;
+
+/* Has @operation canceled, and waits for the end that it takes. */
+static void give_up(struct thread *me, struct operation *operation)
+{
+	struct io_uring_sqe cancel = { 0 };
+	bool started;
+
+	io_uring_prep_cancel(&cancel, operation, 0);
+	for (;;) {
+		enter_task(me);
+		started = switchto_ring_start(me->slot, &cancel, NULL);
+		leave(me);
+		if (started || atomic_load(&operation->waiter.fired))
+			break;
+		/* No room for it. The operation might never end by itself: so try again. */
+		switchto_yield();
+	}
+	switchto_waiter_wait(&operation->waiter, NEVER, false);
+}
+
+/* The result, or a negative error number. */
+static long await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct timespec *deadline)
+{
+	const nsec_t until = switchto_deadline(deadline);
+	struct thread *me = switchto_current;
+	struct operation operation = { 0 };
+	bool started;
+	int error;
+
+	if (!me || !me->task)
+		return -EPERM;
+	if (until < 0 || me->in_region || sqe->flags & refused)
+		return -EINVAL;
+	if (!me->slot->ring)
+		return -ENOSYS;
+	if (atomic_load(&me->task->cancelled))
+		return -ECANCELED;
+	if (!enter_task(me))
+		return -EDEADLK;
+	switchto_waiter_begin(&operation.waiter);
+	started = switchto_ring_start(me->slot, sqe, &operation);
+	leave(me);
+	if (!started)
+		return -EAGAIN;
+	/* Only this slot's ring can cancel it. */
+	me->task->bound = true;
+	error = switchto_waiter_wait(&operation.waiter, until, true);
+	if (error)
+		give_up(me, &operation);
+	me->task->bound = false;
+	spent(me, operation.result);
+	if (flags)
+		*flags = operation.flags;
+	/* The kernel has several errors for what was cancelled, and not only ECANCELED. */
+	return operation.result < 0 && error ? -error : operation.result;
+}
+
+int switchto_await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct timespec *deadline)
+{
+	return (int)with_errno(await(sqe, flags, deadline));
+}
+
+long switchto_await_file(enum file_call what, int fd, const void *address, size_t length,
+			 off_t offset, int flags, const struct timespec *deadline)
+{
+	static const uint8_t opcodes[] = {
+		[FILE_READ] = IORING_OP_READ,	  [FILE_WRITE] = IORING_OP_WRITE,
+		[FILE_READV] = IORING_OP_READV,	  [FILE_WRITEV] = IORING_OP_WRITEV,
+		[FILE_OPENAT] = IORING_OP_OPENAT, [FILE_FSYNC] = IORING_OP_FSYNC,
+	};
+	struct io_uring_sqe sqe = { 0 };
+
+	sqe.opcode = opcodes[what];
+	sqe.fd = fd;
+	sqe.addr = (uintptr_t)address;
+	/* More than an int, the kernel does not do at once in these system calls either. */
+	sqe.len = length < INT32_MAX ? (uint32_t)length : INT32_MAX;
+	if (what == FILE_OPENAT)
+		sqe.open_flags = (uint32_t)flags;
+	else if (what != FILE_FSYNC)
+		sqe.off = (uint64_t)offset;
+	/* To try it without blocking first would change what it does: a FIFO has another meaning. */
+	if (what == FILE_OPENAT && offset)
+		sqe.flags = IOSQE_ASYNC;
+	return await(&sqe, NULL, deadline);
+}
+#else /* built without liburing: no slot has a ring */
+int switchto_await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct timespec *deadline)
+{
+	(void)sqe;
+	(void)flags;
+	(void)deadline;
+	return fail(switchto_current ? ENOSYS : EPERM);
+}
+
+long switchto_await_file(enum file_call what, int fd, const void *address, size_t length,
+			 off_t offset, int flags, const struct timespec *deadline)
+{
+	(void)what;
+	(void)fd;
+	(void)address;
+	(void)length;
+	(void)offset;
+	(void)flags;
+	(void)deadline;
+	return -ENOSYS;
+}
+#endif
