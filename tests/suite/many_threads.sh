@@ -78,6 +78,7 @@ part_run() {
 	# The kernel's stacks are the machine's: threads of others may end meanwhile.
 	for _ in 1 2 3 4 5; do
 		try "$program" -n 2000 -r 3
+		kernel_stack=$(figure kernel_stack)
 		[ "${kernel_stack:-0}" -le 14000 ] || break
 	done
 	echo "$out"
