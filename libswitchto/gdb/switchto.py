@@ -3,7 +3,7 @@
 libswitchto sees it, and its scheduling layer.
 
 They read the table of threads (src/thread.h), and what the scheduling layer knows
-(src/sched/internal.h), of a process or of a core file. gdb loads this file with an installed
+(src/sched/types.h), of a process or of a core file. gdb loads this file with an installed
 libswitchto, which each program with the shared scheduling layer has; otherwise: source switchto.py
 """
 import os
@@ -18,13 +18,13 @@ UNKNOWN, RUNNING, WAITING, RESUMED = 0x00000000, 0x40000000, 0x80000000, 0xC0000
 TID_LIMIT = 1 << 22
 EARLY_NONE, EARLY_CLOSED = 0, (1 << 64) - 1
 
-# Tasks, slots and marks: src/sched/internal.h.
+# Tasks, slots and marks: src/sched/types.h, owner.h and mark.h.
 TOKEN, PARKED, FINISHED = 1, 2, 8
 WAITS = 4 | 16  # WAITING, LOCKING
-USER, INSIDE, OWNER_STATE = 1, 2, 3
+USER, INSIDE, OWNER_STATE = 0, 1, 3
 MARKS, MARKS_READ, NOT_READY, VERIFIED = 1024, 256, 8, 4
 # The scheduling layer's own functions at the outer end of a task's stack.
-RUN_TASKS = ("run_task", "thread_main")
+RUN_TASKS = ("run_task", "switchto_worker_main")
 
 # Their callers do not wait. Any other function of the library in a backtrace does.
 DO_NOT_WAIT = ("switchto_self", "switchto_resume", "switchto_backend", "switchto_place",
@@ -274,19 +274,19 @@ class Scheduler:
         self.value = value
         self.slots = [value["slot"][i] for i in range(int(value["slots"]))]
         self.runs = bool(int(value["running"]))
-        threads = list(chain(value["threads"], "next"))
+        threads = list(chain(value["workers"], "next"))
         # It is not among those. After the run it is gone.
         if self.runs and self.slots and int(self.slots[0]["dispatcher"]):
             threads.append(self.slots[0]["dispatcher"].dereference())
         self.granted = {int(t["granted"]): t for t in threads if int(t["granted"])}
-        self.owned = {(int(t["slot"]), int(t["user"]) & ~OWNER_STATE): t for t in threads}
+        self.owned = {(int(t["slot"]), int(t["epoch"])): t for t in threads}
         self.tasks = [t for t in chain(value["all_tasks"], "next_of_all")
                       if not int(t["state"]) & FINISHED]
 
     def owner(self, slot):
-        """The struct thread that owns SLOT, or has been given it; or None."""
+        """The struct worker that owns SLOT, or has been given it; or None."""
         word = int(slot["owner"])
-        if not self.runs or not word & OWNER_STATE:
+        if not self.runs:
             return None
         return self.granted.get(int(slot.address)) or \
             self.owned.get((int(slot.address), word & ~OWNER_STATE))
@@ -351,11 +351,11 @@ def task_state(task, owner, in_queue, marks):
         return "parked" + deadline(task), "parked"
     if word & WAITS:
         return "waits" + marks.get(int(task.address), "") + deadline(task), "waiting"
-    owns = owner is not None and int(owner.address) == int(task["thread"])
-    if not owns and (in_queue or not int(task["thread"])):
+    owns = owner is not None and int(owner.address) == int(task["worker"])
+    if not owns and (in_queue or not int(task["worker"])):
         return "ready", "ready"
     lost = "" if owns else ", lost its slot"
-    if int(task["thread"]["in_region"]):
+    if int(task["worker"]["in_region"]):
         return "in a blocking region" + lost, "blocking"
     return "running" + lost, "running"
 
@@ -391,13 +391,13 @@ region". With "lost its slot", the monitor gave the slot to others, beside which
             gdb.write(row % ("TID", "Thread", "Slot", "State", "In"))
             marks = scheduler.marks()
             # A task has no thread until it begins.
-            tasks = [(int(task["thread"]["tid"]) if int(task["thread"]) else 0, task)
+            tasks = [(int(task["worker"]["tid"]) if int(task["worker"]) else 0, task)
                      for task in scheduler.tasks]
             for tid, task in sorted(tasks, key=lambda t: layer.number(t[0]) or 0):
                 if wanted and tid not in wanted:
                     continue
                 in_queue, where = layer.place(tid, sources) if tid else (True, "")
-                if not int(task["thread"]) or where in RUN_TASKS:
+                if not int(task["worker"]) or where in RUN_TASKS:
                     where = function_line(function_of(task))
                 slot = task["slot"].dereference()
                 words, sort = task_state(task, scheduler.owner(slot), in_queue, marks)

@@ -7,14 +7,14 @@
 #ifndef SWITCHTO_FUTEX_H
 #define SWITCHTO_FUTEX_H
 
-#include <errno.h>
+#include "call.h"
+
 #include <linux/futex.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 /*
  * kernel/patches/: wake one waiter on uaddr2, then wait on uaddr; either address may
@@ -56,32 +56,11 @@ static inline long futex_number(const struct timespec *timeout)
 	return SYS_futex;
 }
 
-/*
- * futex(2) itself: its answer, or minus the error number. With syscall() of the C
- * library a switch takes 16 insn more (bench/, BM_SwitchTo, -icount).
- */
+/* futex(2) itself: its answer, or minus the error number. */
 static inline long futex_answer(futex_word *word, int op, uint32_t val,
 				const struct timespec *timeout, futex_word *word2, uint32_t val3)
 {
-#if defined(__x86_64__) && defined(__LP64__)
-	/* First: a call, where it is one (-O0), may change the registers below. */
-	long number = futex_number(timeout);
-	register const struct timespec *arg4 __asm__("r10") = timeout;
-	register futex_word *arg5 __asm__("r8") = word2;
-	register uint32_t arg6 __asm__("r9") = val3;
-	long ret;
-
-	__asm__ volatile("syscall"
-			 : "=a"(ret)
-			 : "0"(number), "D"(word), "S"(op), "d"(val), "r"(arg4), "r"(arg5),
-			   "r"(arg6)
-			 : "rcx", "r11", "memory");
-	return ret;
-#else
-	long ret = syscall(futex_number(timeout), word, op, val, timeout, word2, val3);
-
-	return ret < 0 ? -errno : ret;
-#endif
+	return SYSTEM_CALL(futex_number(timeout), word, op, val, timeout, word2, val3);
 }
 
 static inline int futex_call(futex_word *word, int op, uint32_t val, const struct timespec *timeout,

@@ -12,7 +12,7 @@
  *	door_reply(to)	the caller answers TID @to at a door, and waits for the next call
  *
  * A wait that finds a pending resume returns without the probe wait. The probes of the scheduling
- * layer are in sched/internal.h.
+ * layer are in sched/types.h.
  *
  * A probe stands in both branches of a condition rather than in front of it: in front
  * it would keep the compiler from joining the condition with an earlier one.

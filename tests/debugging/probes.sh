@@ -35,8 +35,8 @@ build() { # NAME SOURCE OPTION...
 }
 build without switchto.c
 build with switchto.c -DSWITCHTO_PROBES
-build without_sched sched/slot.c
-build with_sched sched/slot.c -DSWITCHTO_PROBES
+build without_sched sched/dispatch.c
+build with_sched sched/dispatch.c -DSWITCHTO_PROBES
 
 # The probes of PROVIDER in FILE are those of the standard input, each with its number of arguments.
 check_probes() { # PROVIDER FILE
@@ -91,8 +91,8 @@ count switchto_resume
 count switchto_switch
 diff "$work/without" "$work/with" || fail "wanted switchto_switch to differ by nops, found the above"
 # The same instructions, but some in another order, and with other registers.
-count switchto_slot_dispatch _sched
+count switchto_dispatch _sched
 for name in without with; do
 	sed 's/%[a-z0-9]*/%/g; s/\<0x0(/(/' "$work/${name}_sched" | sort >"$work/$name"
 done
-diff "$work/without" "$work/with" || fail "wanted switchto_slot_dispatch to differ by nops, found the above"
+diff "$work/without" "$work/with" || fail "wanted switchto_dispatch to differ by nops, found the above"

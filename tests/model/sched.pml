@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The protocol of libswitchto/src/sched/ (slot.c, task.c, monitor.c, poll.c, scheduler.c),
- * for spin: who owns a slot, how a task sleeps and wakes, how a slot begins and ends.
+ * The protocol of libswitchto/src/sched/, for spin: who owns a slot (owner.h), how a task sleeps and
+ * wakes (wake.h, sleep.h), how a slot begins and ends (worker.c, scheduler.c).
  *
  * There are TASKS tasks, each with a thread, and SLOTS slots, each with a dispatcher. The first
  * dispatcher is switchto_sched_run(). The monitor takes a slot from a task at any time. Each
@@ -117,7 +117,7 @@ byte home; /* of the task that is spawned */
 
 byte owner[SLOTS] = INSIDE;
 /*
- * The threads that have the slot's epoch (thread->epoch). A new epoch is one that no thread
+ * The threads that have the slot's epoch (worker->epoch). A new epoch is one that no thread
  * has. Epochs are only compared with that of the slot, so nothing else of a number matters.
  */
 byte current[SLOTS];
@@ -254,8 +254,8 @@ inline check_inside()
 	assert(MINE)
 }
 
-/* slot_enqueue(), of one's own slot */
-inline enqueue(t)
+/* queue_claimed(), of one's own slot */
+inline queue_task(t)
 {
 	assert(!QUEUED(t));
 #if defined(TIMEOUTS) && !defined(MUTATION_SCHED_TIMER_STAYS)
@@ -272,7 +272,7 @@ inline inbox_push(t, to)
 	inbox[to] = inbox[to] | BIT(t)
 }
 
-inline empty_inbox()
+inline inbox_empty()
 {
 	queue[slot] = queue[slot] | inbox[slot];
 #if defined(TIMEOUTS) && !defined(MUTATION_SCHED_TIMER_STAYS)
@@ -285,7 +285,10 @@ inline empty_inbox()
 	inbox[slot] = 0
 }
 
-/* enter(), change_owner(): on with the call, or first to the slot */
+/*
+ * enter(), and switchto_owner_block(), switchto_owner_unblock(): on with the call, or first to the
+ * slot
+ */
 inline enter(from)
 {
 	if
@@ -312,7 +315,7 @@ inline choose_other()
 	fi
 }
 
-/* task_prepare() */
+/* prepare() */
 inline prepare(how)
 {
 	assert(!(state[task] & ~TOKEN));
@@ -332,7 +335,7 @@ inline claim(t)
 }
 
 #ifdef TIMEOUTS
-/* switchto_timer_expire() */
+/* expire() */
 inline expire(t)
 {
 	timer[t] = 0;
@@ -340,7 +343,7 @@ inline expire(t)
 	:: ASLEEP(t) ->
 		claim(t);
 		woken_by[t] = ETIMEDOUT;
-		enqueue(t)
+		queue_task(t)
 	:: else
 	fi
 }
@@ -476,7 +479,7 @@ await:
 	if
 	:: atomic {
 		granted[me] ->
-		goto take
+		goto taken_up
 	}
 	:: atomic {
 		!granted[me] ->
@@ -505,9 +508,9 @@ wait:
 		pending[me] ->
 		pending[me] = 0;
 		if
-		:: granted[me] -> goto take
+		:: granted[me] -> goto taken_up
 #ifdef MUTATION_SCHED_AWAIT_ONCE
-		:: else -> goto take
+		:: else -> goto taken_up
 #else
 		:: else -> goto await
 #endif
@@ -518,7 +521,7 @@ wait:
 	/* The rest of await(), and what comes then */
 	atomic {
 		skip;
-take:
+taken_up:
 		assert(granted[me]);
 		slot = granted[me] - 1;
 		granted[me] = 0;
@@ -556,7 +559,7 @@ take:
 		fi
 	};
 
-	/* switchto_slot_dispatch() has returned, or switchto_task_stay(). */
+	/* switchto_dispatch() has returned, or switchto_sleep_stay(). */
 #ifdef SLEEPS
 	atomic {
 		skip;
@@ -623,7 +626,7 @@ dispatch:
 dispatch_now:
 		check_inside();
 		asleep[slot] = 0;
-		empty_inbox();
+		inbox_empty();
 #ifdef TIMEOUTS
 		do
 		:: HAS_TIMER(1) -> expire(1)
@@ -661,7 +664,7 @@ dispatch_now:
 				task = other;
 				next = me
 			:: next == 0 && !(task == 0 && me <= TASKS) ->
-				/* switchto_slot_begin_task() */
+				/* switchto_dispatch_begin() */
 				if
 				:: idle & BIT(1) -> next = 1
 				:: idle & BIT(2) -> next = 2
@@ -851,7 +854,7 @@ claim_it:
 			claim(other);
 			unparked[other] = 1;
 			op = GIVES;
-			goto slot_ready
+			goto wake_ready
 #ifndef MUTATION_SCHED_CLAIM_SPLIT
 		:: else ->
 			state[other] = state[other] | TOKEN;
@@ -1033,7 +1036,7 @@ park:
 	atomic {
 		skip;
 yield:
-		enqueue(task);
+		queue_task(task);
 		op = YIELDS;
 		goto dispatch_now
 	};
@@ -1072,7 +1075,7 @@ give:
 	atomic {
 		state[other] = state[other] & ~LOCKING;
 		op = GIVES;
-		goto slot_ready
+		goto wake_ready
 	};
 #endif
 
@@ -1101,11 +1104,11 @@ wait_for:
 			op = NONE;
 			goto withdraw
 #endif
-		:: else -> goto task_prepare
+		:: else -> goto prepare_waiting
 		fi
 	};
 
-task_prepare:
+prepare_waiting:
 	atomic {
 		prepare(WAITING);
 		op = WAITS;
@@ -1126,7 +1129,7 @@ look_again:
 #else
 		fired[task] ->
 #endif
-		goto stay
+		goto sleep_stay
 	}
 	:: atomic {
 #ifndef MUTATION_SCHED_ONE_LOOK
@@ -1138,7 +1141,7 @@ look_again:
 #endif
 
 #if defined(WAITER) || defined(CANCEL)
-stay:
+sleep_stay:
 	atomic {
 		if
 		:: ASLEEP(task) ->
@@ -1162,7 +1165,7 @@ task_cancelled:
 #ifdef TIMEOUTS
 			timed = 0;
 #endif
-			goto stay
+			goto sleep_stay
 #ifdef WAITER
 		:: !cancelled[task] && op == WAITS -> goto look_again
 #endif
@@ -1204,7 +1207,7 @@ cancel:
 			claim(other);
 			woken_by[other] = ECANCELED;
 			op = GIVES;
-			goto slot_ready
+			goto wake_ready
 #ifndef MUTATION_SCHED_CANCEL_LATE
 		:: else ->
 			other = 0;
@@ -1250,7 +1253,7 @@ waiter_fire:
 #endif
 			claim(other);
 			op = GIVES;
-			goto slot_ready
+			goto wake_ready
 		:: else ->
 			other = 0;
 			goto outside
@@ -1271,7 +1274,7 @@ read:
 #endif
 
 #if defined(SPAWN) && CALLS > 0
-	/* switchto_spawn(), up to switchto_slot_ready() */
+	/* switchto_spawn(), up to switchto_wake_ready() */
 	atomic {
 		skip;
 spawn:
@@ -1280,37 +1283,37 @@ spawn:
 		state[other] = 0;
 		tasks++;
 		op = GIVES;
-		goto slot_ready
+		goto wake_ready
 	};
 #endif
 
 #ifdef READIES
-slot_ready:
+wake_ready:
 	atomic {
 		if
 		:: HOME(other) == slot && MAY_ENTER ->
 			assert(holder[slot] == me);
-			enqueue(other);
+			queue_task(other);
 			other = 0;
 			op = NONE;
 			goto outside
 		:: else ->
 			inbox_push(other, at);
 			other = 0;
-			goto slot_wake
+			goto inbox_wake
 		fi
 	};
 #endif
 
-	/* switchto_slot_regain() */
+	/* switchto_owner_regain() */
 	atomic {
 		skip;
 regain:
 		inbox_push(task, at);
-		goto slot_wake
+		goto inbox_wake
 	};
 
-slot_wake:
+inbox_wake:
 	if
 	:: atomic {
 		asleep[at] ->
@@ -1340,7 +1343,7 @@ write_now:
 		goto woke
 	};
 
-	/* The end of switchto_slot_wake() */
+	/* The end of switchto_inbox_wake() */
 	atomic {
 		skip;
 woke:
@@ -1348,7 +1351,7 @@ woke:
 #if SLOTS > 1
 		:: op == ENDS && at + 1 < SLOTS ->
 			at++;
-			goto slot_wake
+			goto inbox_wake
 #endif
 		:: op == ENDS && at + 1 == SLOTS ->
 			at = 0;
@@ -1366,7 +1369,7 @@ woke:
 			goto task_ended
 #endif
 		:: op != ENDS && op != GIVES && op != FIRES ->
-			/* switchto_slot_regain() */
+			/* switchto_owner_regain() */
 			at = 0;
 			goto await
 		fi
@@ -1411,7 +1414,7 @@ end_fire:
 		if
 		:: ASLEEP(other) && HOME(other) == slot ->
 			claim(other);
-			enqueue(other);
+			queue_task(other);
 			other = 0;
 			goto task_ended_now
 		:: ASLEEP(other) && HOME(other) != slot ->
@@ -1428,7 +1431,7 @@ end_push:
 	atomic {
 		inbox_push(other, at);
 		other = 0;
-		goto slot_wake
+		goto inbox_wake
 	};
 
 task_ended:
@@ -1442,7 +1445,7 @@ task_ended_now:
 		:: tasks == 0 ->
 			op = ENDS;
 			at = 0;
-			goto slot_wake
+			goto inbox_wake
 #endif
 		:: else ->
 			op = NONE;
@@ -1452,7 +1455,7 @@ task_ended_now:
 
 slot_ended:
 #ifdef OUTSIDE
-	/* switchto_slot_is_over() */
+	/* is_over() */
 	atomic {
 #ifndef MUTATION_SCHED_SPAWN_AT_END
 		if
@@ -1533,8 +1536,8 @@ done:
 }
 
 #if !defined(RETAKES) || RETAKES > 0
-/* look_at(), up to the resume in switchto_thread_grant() */
-inline retake(slot)
+/* take(), and switchto_owner_grant() up to its resume */
+inline take(slot)
 {
 	holder[slot] = DISPATCHER(slot);
 #ifndef MUTATION_SCHED_SAME_EPOCH
@@ -1584,7 +1587,7 @@ end_monitor:
 	   };
 	   atomic {
 #endif
-		retake(0)
+		take(0)
 	   }
 #ifndef COARSE
 	   ;
@@ -1601,7 +1604,7 @@ end_monitor:
 	   };
 	   atomic {
 #endif
-		retake(1)
+		take(1)
 	   }
 #ifndef COARSE
 	   ;

@@ -8,6 +8,7 @@
 #include "await.h"
 
 #include "ring.h"
+#include "sleep.h"
 
 #ifdef SWITCHTO_URING
 #include <liburing.h>
@@ -17,7 +18,7 @@ static const unsigned int refused = IOSQE_IO_LINK | IOSQE_IO_HARDLINK | IOSQE_IO
 				    IOSQE_CQE_SKIP_SUCCESS;
 
 /* Has @operation canceled, and waits for the end that it takes. */
-static void give_up(struct thread *me, struct operation *operation)
+static void give_up(struct worker *me, struct operation *operation)
 {
 	struct io_uring_sqe cancel = { 0 };
 	bool started;
@@ -39,7 +40,7 @@ static void give_up(struct thread *me, struct operation *operation)
 static long await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct timespec *deadline)
 {
 	const nsec_t until = switchto_deadline(deadline);
-	struct thread *me = switchto_current;
+	struct worker *me = switchto_current;
 	struct operation operation = { 0 };
 	bool started;
 	int error;

@@ -3,7 +3,7 @@
 #ifndef SWITCHTO_SCHED_AWAIT_H
 #define SWITCHTO_SCHED_AWAIT_H
 
-#include "internal.h"
+#include "types.h"
 
 enum file_call { FILE_READ, FILE_WRITE, FILE_READV, FILE_WRITEV, FILE_OPENAT, FILE_FSYNC };
 

@@ -7,7 +7,7 @@
  * locks of all its channels while it looks, so nobody claims it meanwhile.
  */
 #define _GNU_SOURCE
-#include "internal.h"
+#include "sync.h"
 
 #include <stdlib.h>
 #include <string.h>

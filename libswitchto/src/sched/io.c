@@ -10,7 +10,8 @@
  */
 #define _GNU_SOURCE
 #include "await.h"
-#include "dispatch.h"
+#include "sleep.h"
+#include "turn.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -29,9 +30,9 @@ enum { NOT_POLLED = -4000 };
 /* After so many times in vain, a descriptor is polled edge-triggered. */
 enum { IN_VAIN = 64 };
 
-static inline struct thread *current_task(void)
+static inline struct worker *current_task(void)
 {
-	struct thread *me = switchto_current;
+	struct worker *me = switchto_current;
 
 	if (likely(me && me->task))
 		return me;
@@ -40,7 +41,7 @@ static inline struct thread *current_task(void)
 }
 
 /* Each call that was done ends here, also one that did not wait. */
-static inline long end_call(struct thread *me, long result)
+static inline long end_call(struct worker *me, long result)
 {
 	return with_errno(spent(me, result));
 }
@@ -48,7 +49,7 @@ static inline long end_call(struct thread *me, long result)
 /* --- what blocks --- */
 
 /* Before a call that blocks. An error number: it may not be made. */
-static int begin_to_block(struct thread *me, const struct timespec *deadline)
+static int begin_to_block(struct worker *me, const struct timespec *deadline)
 {
 	if (switchto_deadline(deadline) < 0)
 		return EINVAL;
@@ -58,7 +59,7 @@ static int begin_to_block(struct thread *me, const struct timespec *deadline)
 }
 
 /* The system call, in a blocking region. */
-static __attribute__((noinline)) long in_region(struct thread *me, const struct timespec *deadline,
+static __attribute__((noinline)) long in_region(struct worker *me, const struct timespec *deadline,
 						long number, long a, long b, long c, long d, long e,
 						long f)
 {
@@ -84,7 +85,7 @@ static __attribute__((noinline)) long in_region(struct thread *me, const struct 
  * The same on a ring, if there is one. The kernel cancels an operation by itself if signals keep it
  * from making a thread for that.
  */
-static long on_ring(struct thread *me, enum file_call what, long number, int fd,
+static long on_ring(struct worker *me, enum file_call what, long number, int fd,
 		    const void *address, size_t length, off_t offset, int flags,
 		    const struct timespec *deadline)
 {
@@ -208,7 +209,7 @@ static bool is_over(const struct request *r)
 }
 
 /* Waits, if need be, for an event or for the turn. 0: look again; or a negative error number. */
-static long wait_for(struct thread *me, const struct request *r, struct mark **mark,
+static long wait_for(struct worker *me, const struct request *r, struct mark **mark,
 		     struct progress *p, struct turn *turn, unsigned int *naps)
 {
 	struct direction *direction;
@@ -220,7 +221,7 @@ static long wait_for(struct thread *me, const struct request *r, struct mark **m
 		    (atomic_load(&direction->first) && !turn->listed && !p->waited))
 			return -switchto_turn_wait(*mark, direction, turn, r->deadline);
 		if (p->word == NOT_READY) {
-			error = switchto_slot_wait_for(me, *mark, direction, r->deadline);
+			error = switchto_sleep_for(me, *mark, direction, r->deadline);
 			if (error == EBUSY) /* another task came in between */
 				return 0;
 			if (error != ESTALE) {
@@ -305,7 +306,7 @@ static bool may_wait_first(const struct request *r, struct mark *mark)
  * one function: each step leaves to the next what it has found.
  */
 // NOLINTNEXTLINE(readability-function-cognitive-complexity)
-static __attribute__((noinline)) long perform(struct thread *me, const struct request *r,
+static __attribute__((noinline)) long perform(struct worker *me, const struct request *r,
 					      struct progress p)
 {
 	struct mark *mark = mark_of((unsigned int)r->fd);
@@ -367,7 +368,7 @@ static __attribute__((noinline)) long perform(struct thread *me, const struct re
  * The path of a request: recvfrom(2) of a descriptor that has a mark, with a wait in line if there
  * is nothing. False: to be performed, from @p on.
  */
-static ALWAYS_INLINE bool try_receive(struct thread *me, struct mark *mark, int fd, void *buffer,
+static ALWAYS_INLINE bool try_receive(struct worker *me, struct mark *mark, int fd, void *buffer,
 				      size_t size, int flags, const struct timespec *deadline,
 				      struct progress *p)
 {
@@ -438,7 +439,7 @@ static bool is_between(int fd, int flags)
  * blocks: until all is done, or there is an error, the deadline, a cancellation, or the end. Returns
  * how much is done then.
  */
-static __attribute__((noinline)) long do_rest(struct thread *me, int fd, bool output,
+static __attribute__((noinline)) long do_rest(struct worker *me, int fd, bool output,
 					      const struct iovec *parts, size_t count, size_t done,
 					      int flags, const struct timespec *deadline)
 {
@@ -490,7 +491,7 @@ static __attribute__((noinline)) long do_rest(struct thread *me, int fd, bool ou
 }
 
 /* The result of a call for output that had @result. */
-static inline long whole(struct thread *me, int fd, const struct iovec *parts, size_t count,
+static inline long whole(struct worker *me, int fd, const struct iovec *parts, size_t count,
 			 long result, int flags, const struct timespec *deadline)
 {
 	if (likely(result <= 0) || (size_t)result >= length_of(parts, count))
@@ -526,7 +527,7 @@ ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *
 		.a = (long)buffer,
 		.b = (long)size,
 	};
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	struct progress p = no_progress;
 	long result;
 
@@ -564,7 +565,7 @@ ssize_t switchto_readv(int fd, const struct iovec *parts, int count,
 		.a = (long)parts,
 		.b = count,
 	};
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	long result;
 
 	if (unlikely(!me))
@@ -582,7 +583,7 @@ enum { AT_ONCE = MSG_DONTWAIT | MSG_ERRQUEUE | MSG_OOB };
 static __attribute__((noinline)) ssize_t once(long number, int fd, const void *address, long third,
 					      int fourth, const void *fifth, const void *sixth)
 {
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	long result;
 
 	if (!me)
@@ -618,7 +619,7 @@ static long peek_all(const struct request *r)
 }
 
 /* Waits until @parts are there: 0 or a negative error number. */
-static long wait_for_peek(struct thread *me, int fd, const struct iovec *parts, size_t count,
+static long wait_for_peek(struct worker *me, int fd, const struct iovec *parts, size_t count,
 			  int flags, const struct timespec *deadline)
 {
 	const struct request r = {
@@ -645,7 +646,7 @@ static long part_or(long there, long result)
 	return there > 0 || !result ? there : result;
 }
 
-static __attribute__((noinline)) ssize_t receive_specially(struct thread *me, int fd, void *buffer,
+static __attribute__((noinline)) ssize_t receive_specially(struct worker *me, int fd, void *buffer,
 							   size_t size, int flags,
 							   const struct timespec *deadline)
 {
@@ -684,7 +685,7 @@ static __attribute__((noinline)) ssize_t receive_specially(struct thread *me, in
 
 ssize_t switchto_recv(int fd, void *buffer, size_t size, int flags, const struct timespec *deadline)
 {
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	struct progress p = no_progress;
 	struct request r;
 	struct mark *mark;
@@ -712,7 +713,7 @@ ssize_t switchto_recv(int fd, void *buffer, size_t size, int flags, const struct
 ssize_t switchto_recvfrom(int fd, void *buffer, size_t size, int flags, struct sockaddr *address,
 			  socklen_t *length, const struct timespec *deadline)
 {
-	struct thread *me;
+	struct worker *me;
 	struct request r = {
 		.fd = fd,
 		.deadline = deadline,
@@ -765,7 +766,7 @@ ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct
 		.a = (long)message,
 		.b = flags | MSG_DONTWAIT,
 	};
-	struct thread *me;
+	struct worker *me;
 	long result;
 	bool seam;
 
@@ -792,7 +793,7 @@ ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct
 	return end_call(me, result);
 }
 
-static __attribute__((noinline)) ssize_t send_later(struct thread *me, int fd, const void *buffer,
+static __attribute__((noinline)) ssize_t send_later(struct worker *me, int fd, const void *buffer,
 						    size_t size, int flags, long result,
 						    const struct timespec *deadline)
 {
@@ -813,7 +814,7 @@ static __attribute__((noinline)) ssize_t send_later(struct thread *me, int fd, c
 }
 
 /* Most sockets take all at once. So it is tried before anything is polled. */
-static ALWAYS_INLINE long send_now(struct thread *me, int fd, const void *buffer, size_t size,
+static ALWAYS_INLINE long send_now(struct worker *me, int fd, const void *buffer, size_t size,
 				   int flags, const struct timespec *deadline)
 {
 	const long result = CALL(sendto, fd, buffer, size, flags | MSG_DONTWAIT, NULL, 0);
@@ -827,7 +828,7 @@ static ALWAYS_INLINE long send_now(struct thread *me, int fd, const void *buffer
 ssize_t switchto_send(int fd, const void *buffer, size_t size, int flags,
 		      const struct timespec *deadline)
 {
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 
 	if (unlikely(!me))
 		return -1;
@@ -851,7 +852,7 @@ ssize_t switchto_sendto(int fd, const void *buffer, size_t size, int flags,
 		.e = length,
 	};
 	const struct iovec part = { (void *)buffer, size };
-	struct thread *me;
+	struct worker *me;
 	long result;
 
 	if (!address)
@@ -880,7 +881,7 @@ ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct tim
 		.a = (long)buffer,
 		.b = (long)size,
 	};
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	long result;
 
 	if (unlikely(!me))
@@ -909,7 +910,7 @@ ssize_t switchto_writev(int fd, const struct iovec *parts, int count,
 		.a = (long)parts,
 		.b = count,
 	};
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	long result;
 
 	if (unlikely(!me))
@@ -921,7 +922,7 @@ ssize_t switchto_writev(int fd, const struct iovec *parts, int count,
 }
 
 /* A message until it is whole: the result, or a negative error number. */
-static long send_message(struct thread *me, int fd, const struct msghdr *message, int flags,
+static long send_message(struct worker *me, int fd, const struct msghdr *message, int flags,
 			 const struct timespec *deadline)
 {
 	struct request r = {
@@ -943,7 +944,7 @@ static long send_message(struct thread *me, int fd, const struct msghdr *message
 ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
 			 const struct timespec *deadline)
 {
-	struct thread *me;
+	struct worker *me;
 
 	if (unlikely(flags & MSG_DONTWAIT))
 		return once(SYS_sendmsg, fd, message, flags, 0, NULL, NULL);
@@ -971,7 +972,7 @@ int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 		.c = (flags | MSG_DONTWAIT) & ~MSG_WAITFORONE,
 	};
 	unsigned int done = 0;
-	struct thread *me;
+	struct worker *me;
 	long result;
 
 	count = at_most(count, MESSAGES);
@@ -1002,7 +1003,7 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 		      const struct timespec *deadline)
 {
 	unsigned int done = 0;
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	long result;
 
 	if (unlikely(!me))
@@ -1055,7 +1056,7 @@ int switchto_accept(int fd, struct sockaddr *address, socklen_t *length, int fla
 		.b = (long)length,
 		.c = flags | SOCK_NONBLOCK,
 	};
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	long result;
 
 	if (unlikely(!me))
@@ -1084,7 +1085,7 @@ int switchto_poll(int fd, short events, const struct timespec *deadline)
 		.call = poll_call,
 		.a = events,
 	};
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	struct progress p = no_progress;
 	struct mark *mark = mark_of((unsigned int)fd);
 
@@ -1114,7 +1115,7 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 		.a = POLLOUT,
 	};
 	struct mark *mark = mark_of((unsigned int)fd);
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	unsigned int naps = 0, waits = 0;
 	long result, flags;
 
@@ -1150,7 +1151,7 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 /* --- from one descriptor to another --- */
 
 /* Can @fd be polled? 1 or 0, or a negative error number. */
-static int is_polled(struct thread *me, int fd, bool output)
+static int is_polled(struct worker *me, int fd, bool output)
 {
 	if (switchto_mark_add(me->slot, fd, output) || errno == EBUSY)
 		return 1;
@@ -1166,7 +1167,7 @@ static long ready_call(const struct request *r)
 }
 
 /* The call said EAGAIN: waits for the end that is not ready. 0 or a negative error number. */
-static long wait_for_end(struct thread *me, int from, int to, unsigned int *waits,
+static long wait_for_end(struct worker *me, int from, int to, unsigned int *waits,
 			 unsigned int *naps, const struct timespec *deadline)
 {
 	struct request source = {
@@ -1196,7 +1197,7 @@ static long wait_for_end(struct thread *me, int from, int to, unsigned int *wait
 }
 
 /* splice(2) or sendfile(2), and waits for the end that is not ready. */
-static long move(struct thread *me, int from, int to, bool wait, const struct timespec *deadline,
+static long move(struct worker *me, int from, int to, bool wait, const struct timespec *deadline,
 		 long number, long a, long b, long c, long d, long e, long f)
 {
 	const int source = is_polled(me, from, false), target = is_polled(me, to, true);
@@ -1235,7 +1236,7 @@ ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, 
 			unsigned int flags, const struct timespec *deadline)
 {
 	const bool wait = !(flags & SPLICE_F_NONBLOCK);
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	long done = 0, result;
 
 	if (!me)
@@ -1253,7 +1254,7 @@ ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, 
 ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
 			  const struct timespec *deadline)
 {
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	long done = 0, result;
 
 	if (!me)
@@ -1283,7 +1284,7 @@ static ssize_t at_offset(enum file_call what, long number, bool output, int fd, 
 		.b = (long)length,
 		.c = offset,
 	};
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	long result;
 
 	if (!me)
@@ -1324,7 +1325,7 @@ ssize_t switchto_pwritev(int fd, const struct iovec *parts, int count, off_t off
 
 int switchto_openat(int folder, const char *path, int flags, mode_t mode)
 {
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	struct stat found;
 	bool blocks = false;
 	long result;
@@ -1343,7 +1344,7 @@ int switchto_openat(int folder, const char *path, int flags, mode_t mode)
 
 int switchto_fsync(int fd)
 {
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 
 	if (!me)
 		return -1;
@@ -1373,7 +1374,7 @@ static long waitid_now(int idtype, id_t id, siginfo_t *info, int options)
 int switchto_waitid(idtype_t idtype, id_t id, siginfo_t *info, int options,
 		    const struct timespec *deadline)
 {
-	struct thread *me = current_task();
+	struct worker *me = current_task();
 	unsigned int naps = 0;
 	int pidfd = -1;
 	long result;

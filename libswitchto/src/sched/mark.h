@@ -25,7 +25,7 @@
 #ifndef SWITCHTO_SCHED_MARK_H
 #define SWITCHTO_SCHED_MARK_H
 
-#include "internal.h"
+#include "wake.h"
 
 enum { UNKNOWN, UNARMED = 4, NOT_READY = 8, READY = 1, STICKY = 2, EVENT = 4, REPORTS = 8 };
 enum { VERIFIED = 4 };
@@ -117,12 +117,6 @@ void switchto_mark_forked(void);
 void switchto_mark_unawaited(struct slot *slot, struct mark *mark, uintptr_t word);
 /* Adds all that @slot polls to @epoll. False: there is no room. */
 bool switchto_mark_add_all(struct slot *slot, int epoll);
-
-/* Waits until it is the turn of @turn: 0 or an error number. */
-int switchto_turn_wait(struct mark *mark, struct direction *direction, struct turn *turn,
-		       const struct timespec *deadline);
-/* The call is done. @turn: NULL, or listed. */
-void switchto_turn_end(struct mark *mark, struct direction *direction, struct turn *turn);
 
 /* There was an event on @mark, inside of a slot. @sticky: a short read says nothing, for now. */
 static ALWAYS_INLINE void mark_event(struct slot *inside, struct mark *mark,

@@ -4,8 +4,7 @@
  * slot's dispatcher. The task goes on when it comes back, and waits for its slot when it next
  * enters the scheduler.
  *
- * A task in a blocking region loses its slot when the monitor has seen it there twice; or it gives
- * the slot up at once, if the slot's last region was a long one.
+ * A task in a blocking region loses its slot when the monitor has seen it there twice (region.c).
  *
  * Another task loses it if the CPU-time clock of its thread stands still from one look to the next:
  * the thread sleeps, or has no CPU. And it loses it when it has computed for a slice, by the same
@@ -16,7 +15,10 @@
  * the later it is, the longer a clock has to stand still.
  */
 #define _GNU_SOURCE
+#include "monitor.h"
+#include "dispatch.h"
 #include "mark.h"
+#include "region.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -116,19 +118,6 @@ static void report(struct slot *slot)
 		fprintf(stderr, "%s\n", text);
 }
 
-/* From the task of @owner, which is outside. False: it is inside by now, or has lost the slot. */
-static bool take(struct slot *slot, uint32_t owner)
-{
-	window();
-	if (!atomic_compare_exchange_strong(&slot->owner, &owner,
-					    ((owner | (OWNER_STATES - 1)) + 1) | INSIDE))
-		return false;
-	atomic_fetch_add_explicit(&slot->stats.retakes, 1, memory_order_relaxed);
-	probe2(retake, slot, atomic_load_explicit(&slot->tid, memory_order_relaxed));
-	switchto_thread_grant(slot->dispatcher, slot);
-	return true;
-}
-
 /* Descriptors may be closed without a word: see switchto_mark_verify(). */
 static void verify(struct switchto_sched *sched)
 {
@@ -140,33 +129,21 @@ static void verify(struct switchto_sched *sched)
 	switchto_mark_verify(sched);
 }
 
-/* Has @slot something to do but for the task that has it? The monitor visits it. */
-static bool has_work(struct slot *slot)
-{
-	const struct fifo *fifo = slot->queue;
-
-	if (atomic_load(&slot->inbox) || timer_next(&slot->timers) <= switchto_now())
-		return true;
-	return slot->is_fifo ? fifo->woken || fifo->list.first :
-			       atomic_load_explicit(&slot->ready, memory_order_relaxed);
-}
-
-/* take(), if there is anything to do. @owner: USER. */
+/* Takes @slot from its task, if there is anything to do. @owner: USER. */
 static bool take_to_work(struct slot *slot, uint32_t owner)
 {
-	const uint32_t visited = owner - USER + VISITED;
 	struct pollfd events = { .fd = slot->epoll, .events = POLLIN };
 	bool work;
 
 	if (atomic_load_explicit(&slot->sched->tasks, memory_order_relaxed) < 2)
 		return false;
 	work = poll(&events, 1, 0) > 0;
-	if (!atomic_compare_exchange_strong(&slot->owner, &(uint32_t){ owner }, visited))
+	if (!visit(slot, owner))
 		return false;
 	window();
-	work = work || has_work(slot);
-	atomic_store(&slot->owner, owner);
-	return work && take(slot, owner);
+	work = work || has_ready(slot) || timer_next(&slot->timers) <= switchto_now();
+	end_visit(slot, owner);
+	return work && switchto_region_take(slot, owner);
 }
 
 /*
@@ -188,7 +165,7 @@ static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const s
 			return pace->busy;
 		if (now - seen->since < patience || is_held(tid))
 			return pace->busy;
-		return take(slot, owner) ? TAKEN : pace->busy;
+		return switchto_region_take(slot, owner) ? TAKEN : pace->busy;
 	}
 	seen->cpu = cpu;
 	seen->since = now;
@@ -216,9 +193,9 @@ static void offer(struct slot *slot, nsec_t now)
 
 	if (passed < WAITS_LONG)
 		return;
-	switchto_offer(slot,
-		       waiting && seen->ready &&
-			       passed * waiting / (nsec_t)(runs - seen->runs + 1) >= WAITS_LONG);
+	switchto_inbox_offer(slot, waiting && seen->ready &&
+					   passed * waiting / (nsec_t)(runs - seen->runs + 1) >=
+						   WAITS_LONG);
 	seen->ready = waiting;
 	seen->runs = runs;
 	seen->at = now;
@@ -230,7 +207,7 @@ static nsec_t look_at(struct slot *slot, nsec_t now, const struct pace *pace)
 	const unsigned int polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
 	const bool asleep = atomic_load_explicit(&slot->asleep, memory_order_relaxed);
 	const uint32_t owner = atomic_load(&slot->owner);
-	const uint32_t state = owner & (OWNER_STATES - 1);
+	const uint32_t state = state_of(owner);
 	struct seen *seen = &slot->seen;
 	const bool same = owner == seen->owner, polled = polls != seen->polls;
 
@@ -249,7 +226,7 @@ static nsec_t look_at(struct slot *slot, nsec_t now, const struct pace *pace)
 	if (state == BLOCKING) {
 		if (!same)
 			return SOON;
-		take(slot, owner);
+		switchto_region_take(slot, owner);
 		return pace->busy;
 	}
 	/* One that gives way, but finds nobody to run, has polled. */
@@ -266,7 +243,7 @@ static nsec_t look_at(struct slot *slot, nsec_t now, const struct pace *pace)
 static bool has_region(struct switchto_sched *sched)
 {
 	for (unsigned int i = 0; i < sched->slots; i++)
-		if ((atomic_load(&sched->slot[i].owner) & (OWNER_STATES - 1)) == BLOCKING)
+		if (state_of(atomic_load(&sched->slot[i].owner)) == BLOCKING)
 			return true;
 	return false;
 }
@@ -353,77 +330,18 @@ int switchto_monitor_begin(struct switchto_sched *sched)
 	return pthread_create(&sched->monitor_thread, NULL, monitor, sched);
 }
 
+void switchto_monitor_wake(struct switchto_sched *sched)
+{
+	uint32_t asleep = MONITOR_SLEEPS;
+
+	if (atomic_load(&sched->monitor) == MONITOR_SLEEPS &&
+	    atomic_compare_exchange_strong(&sched->monitor, &asleep, MONITOR_RUNS))
+		switchto_futex_wake(&sched->monitor);
+}
+
 void switchto_monitor_end(struct switchto_sched *sched)
 {
 	atomic_store(&sched->monitor, MONITOR_ENDS);
 	switchto_futex_wake(&sched->monitor);
 	pthread_join(sched->monitor_thread, NULL);
-}
-
-/* --- blocking regions --- */
-
-/* False: the slot was taken, and @me has it again. */
-static bool change_owner(struct thread *me, uint32_t from, uint32_t to)
-{
-	uint32_t owner;
-
-	window();
-	do {
-		owner = me->user - USER + from;
-		if (atomic_compare_exchange_strong(&me->slot->owner, &owner, me->user - USER + to))
-			return true;
-	} while (owner == (me->user - USER + VISITED) && !sched_yield());
-	/* The slot was taken. */
-	switchto_slot_regain(me);
-	/* A region's begin is seen by the monitor, or sees that it sleeps: has_region(). */
-	atomic_store(&me->slot->owner, me->user - USER + to);
-	return false;
-}
-
-int switchto_block_begin(void)
-{
-	struct thread *me = switchto_current;
-	uint32_t asleep = MONITOR_SLEEPS;
-
-	if (!me || !me->task)
-		return fail(EPERM);
-	if (atomic_load(&me->slot->owner) == (me->user - USER + INSIDE))
-		return fail(EDEADLK);
-	if (me->in_region)
-		return fail(EINVAL);
-	me->in_region = true;
-	change_owner(me, USER, BLOCKING);
-	probe(block_begin);
-	/* As the monitor would, but at once. That saves what the others wait for the monitor. */
-	if (atomic_load_explicit(&me->slot->long_regions, memory_order_relaxed)) {
-		me->gave_up = switchto_now();
-		take(me->slot, me->user - USER + BLOCKING);
-	} else if (atomic_load(&me->sched->monitor) == MONITOR_SLEEPS &&
-		   atomic_compare_exchange_strong(&me->sched->monitor, &asleep, MONITOR_RUNS)) {
-		switchto_futex_wake(&me->sched->monitor);
-	}
-	return 0;
-}
-
-int switchto_block_end(void)
-{
-	struct thread *me = switchto_current;
-	struct slot *slot;
-	bool is_long;
-
-	if (!me || !me->task)
-		return fail(EPERM);
-	if (!me->in_region)
-		return fail(EINVAL);
-	slot = me->slot;
-	is_long = me->gave_up && switchto_now() - me->gave_up >= SOON;
-	if (!change_owner(me, BLOCKING, USER) && !me->gave_up)
-		is_long = true;
-	if (atomic_load_explicit(&slot->long_regions, memory_order_relaxed) != is_long)
-		atomic_store_explicit(&slot->long_regions, is_long, memory_order_relaxed);
-	me->gave_up = 0;
-	me->in_region = false;
-	probe(block_end);
-	spent(me, 0);
-	return 0;
 }

@@ -4,8 +4,10 @@
  * the descriptors that mark.c adds. With too many strays in it, the slot makes a new one.
  */
 #define _GNU_SOURCE
+#include "poll.h"
+
 #include "../tsan.h"
-#include "dispatch.h"
+#include "mark.h"
 #include "ring.h"
 
 #include <fcntl.h>
@@ -19,15 +21,6 @@
  * once more then.
  */
 enum { EVENTS = 128, LOOK_EVENTS = 32 };
-
-/* When to submit again what the kernel had no memory for. */
-enum { RETRY = 1000000 };
-
-/* When to look again at a slot that has tasks, but is busy with them. */
-enum { STEAL_AGAIN = 50000 };
-
-/* When to ask a policy again that holds tasks back. */
-enum { PICK_AGAIN = 1000000 };
 
 static int add_event(struct slot *slot, int epoll)
 {
@@ -86,27 +79,6 @@ static long wait_for_time(int epoll, struct epoll_event *events, nsec_t timeout)
 	return EPOLL_WAIT(epoll, events, EVENTS, timeout < INT32_MAX ? timeout : INT32_MAX);
 }
 
-/* @timeout, or less if there is something to do. @steals: others may have tasks for @slot. */
-static ALWAYS_INLINE nsec_t begin_sleep(struct slot *slot, nsec_t timeout, bool steals)
-{
-	/* Paired with the exchange in switchto_slot_wake(). */
-	atomic_store(&slot->asleep, 1);
-	window();
-	if (unlikely(atomic_load(&slot->inbox)) || unlikely(!atomic_load(&slot->sched->tasks)))
-		return 0;
-	/* It has just tried in vain. */
-	if (steals && switchto_can_steal(slot))
-		return STEAL_AGAIN < timeout ? STEAL_AGAIN : timeout;
-	probe2(poll, slot, timeout);
-	return timeout;
-}
-
-/* The policy has tasks, and gave none. */
-static inline bool holds_back(struct slot *slot)
-{
-	return atomic_load_explicit(&slot->ready, memory_order_relaxed) != 0;
-}
-
 /* Has all that @slot polls polled by a new instance of epoll, without strays. */
 static __attribute__((noinline)) void poll_anew(struct slot *slot)
 {
@@ -134,12 +106,6 @@ static ALWAYS_INLINE void take_events(struct slot *slot, const struct epoll_even
 {
 	bool others = false;
 
-	/* Their tasks are to run before the next look. */
-	if (likely(n > 0))
-		atomic_store_explicit(&slot->budget,
-				      atomic_load_explicit(&slot->budget, memory_order_relaxed) +
-					      (int)n * PICK_COSTS,
-				      memory_order_relaxed);
 	/* Whoever added a descriptor, maybe while the slot was another's, made its mark before. */
 	__tsan_acquire(&slot->epoll);
 	atomic_store_explicit(&slot->asleep, 0, memory_order_relaxed);
@@ -170,179 +136,15 @@ static ALWAYS_INLINE void take_events(struct slot *slot, const struct epoll_even
 		switchto_ring_reap(slot);
 }
 
-/* Looks for events, and waits for one at most until @deadline: inside. */
-static __attribute__((noinline)) void poll_until(struct slot *slot, nsec_t deadline)
+long switchto_poll_events(struct slot *slot, nsec_t timeout, bool looks)
 {
-	const bool steals = slot->sched->flags & SWITCHTO_STEAL;
 	struct epoll_event events[EVENTS];
-	nsec_t timeout = deadline;
 	long n;
 
-	if (deadline && deadline != NEVER) {
-		timeout = deadline - switchto_now();
-		if (timeout < 0)
-			timeout = 0;
-	}
-	if (unlikely(slot->unsubmitted)) {
-		switchto_ring_submit(slot);
-		if (!slot->unsubmitted)
-			timeout = 0;
-		else if (timeout > RETRY)
-			timeout = RETRY;
-	}
-	if (unlikely(holds_back(slot)) && timeout > PICK_AGAIN)
-		timeout = PICK_AGAIN;
-	if (timeout) {
-		timeout = begin_sleep(slot, timeout, steals);
-		window();
-	}
 	if (timeout == 0 || timeout == NEVER)
-		n = EPOLL_WAIT(slot->epoll, events, deadline ? EVENTS : LOOK_EVENTS,
-			       timeout ? -1 : 0);
+		n = EPOLL_WAIT(slot->epoll, events, looks ? LOOK_EVENTS : EVENTS, timeout ? -1 : 0);
 	else
 		n = wait_for_time(slot->epoll, events, timeout);
 	take_events(slot, events, n);
-	if (slot->timers.count)
-		switchto_timer_expire(slot);
-}
-
-/* The same in line, where there is nothing but descriptors to wait for. */
-static ALWAYS_INLINE void poll_events(struct slot *slot)
-{
-	struct epoll_event events[EVENTS];
-	nsec_t timeout;
-
-	if (unlikely(slot->timers.count) || unlikely(slot->unsubmitted) ||
-	    unlikely(holds_back(slot)) || unlikely(slot->sched->flags & SWITCHTO_STEAL)) {
-		poll_until(slot, timer_next(&slot->timers));
-		return;
-	}
-	timeout = begin_sleep(slot, NEVER, false);
-	window();
-	take_events(slot, events, EPOLL_WAIT(slot->epoll, events, EVENTS, timeout ? -1 : 0));
-}
-
-/* After the inbox. */
-static ALWAYS_INLINE struct switchto_entry *pick(struct slot *slot)
-{
-	struct switchto_entry *entry;
-
-	if (unlikely(atomic_load_explicit(&slot->inbox, memory_order_relaxed)))
-		switchto_slot_empty_inbox(slot);
-	if (likely(slot->is_fifo))
-		return fifo_pick(slot->queue);
-	entry = slot->pick(slot->queue);
-	if (entry)
-		change_ready(slot, -1);
-	return entry;
-}
-
-static ALWAYS_INLINE void count_poll(struct slot *slot)
-{
-	const unsigned int polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
-
-	atomic_store_explicit(&slot->budget, slot->full, memory_order_relaxed);
-	atomic_store_explicit(&slot->polls, polls + 1, memory_order_relaxed);
-}
-
-/* There were events, but for no task. */
-static __attribute__((noinline)) struct switchto_entry *poll_again(struct slot *slot)
-{
-	struct switchto_entry *entry = NULL;
-
-	while (!entry && atomic_load(&slot->sched->tasks)) {
-		count_poll(slot);
-		poll_until(slot, timer_next(&slot->timers));
-		entry = pick(slot);
-	}
-	return entry;
-}
-
-/* What lasts for a quarter of LOOK, if @full lasted for @passed. */
-static int next_budget(int full, nsec_t passed)
-{
-	const nsec_t next = full * (nsec_t)(LOOK / 4) / (passed > 0 ? passed : 1);
-
-	return next < 1 ? 1 : next > BUDGET ? BUDGET : (int)next;
-}
-
-/* The budget of @slot has run out, and is full again. Is it time to poll? Inside. */
-static bool is_due(struct slot *slot)
-{
-	const int left = atomic_load_explicit(&slot->budget, memory_order_relaxed);
-	const unsigned int polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
-	const nsec_t now = switchto_now();
-	bool due = false;
-
-	if (left <= FORCED / 2) {
-		slot->full = 1;
-		due = true;
-	} else if (slot->known_polls != polls) {
-		/* It has polled since it last looked at the clock, and may have slept. */
-		slot->full = slot->full < BUDGET / 2 ? 2 * slot->full : BUDGET;
-		slot->polled = now;
-	} else {
-		slot->full = next_budget(slot->full, now - slot->checked);
-		due = now - slot->polled >= LOOK;
-	}
-	slot->known_polls = polls;
-	slot->checked = now;
-	atomic_store_explicit(&slot->budget, slot->full, memory_order_relaxed);
-	return due;
-}
-
-/* Looks for events, with tasks that are ready. Inside. */
-static void look(struct slot *slot)
-{
-	count_poll(slot);
-	poll_until(slot, 0);
-	slot->known_polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
-	slot->polled = slot->checked;
-}
-
-/* Of a slot that is no FIFO, or has something in its inbox, or has no budget left. */
-static __attribute__((noinline)) struct switchto_entry *pick_next(struct slot *slot)
-{
-	const int left = atomic_load_explicit(&slot->budget, memory_order_relaxed) - PICK_COSTS;
-
-	atomic_store_explicit(&slot->budget, left, memory_order_relaxed);
-	if (unlikely(left < 0) && is_due(slot))
-		look(slot);
-	return pick(slot);
-}
-
-__attribute__((noinline)) long switchto_slot_give_way(struct thread *me, long result)
-{
-	struct slot *slot;
-
-	if (!enter_task(me)) {
-		/* In a blocking region. */
-		atomic_store_explicit(&me->slot->budget, BUDGET, memory_order_relaxed);
-		return result;
-	}
-	slot = me->slot;
-	if (atomic_load_explicit(&slot->budget, memory_order_relaxed) < 0 && is_due(slot)) {
-		look(slot);
-		enqueue_task(slot, me->task, SWITCHTO_YIELDED);
-		dispatch_task(me);
-	}
-	leave(me);
-	return result;
-}
-
-/* Here, to have the wait for events in line. */
-__attribute__((noinline)) struct switchto_task *switchto_slot_next(struct slot *slot, bool none)
-{
-	struct switchto_entry *entry = none ? NULL : pick_next(slot);
-
-	if (likely(!entry)) {
-		count_poll(slot);
-		poll_events(slot);
-		entry = pick(slot);
-		if (unlikely(!entry))
-			entry = poll_again(slot);
-	}
-	if (likely(entry))
-		probe2(run, slot, entry);
-	return (struct switchto_task *)entry;
+	return n;
 }

@@ -6,7 +6,7 @@
 #ifndef SWITCHTO_SCHED_RING_H
 #define SWITCHTO_SCHED_RING_H
 
-#include "internal.h"
+#include "wake.h"
 
 /* What the kernel is to do: in the call that waits for it. */
 struct operation {

@@ -2,7 +2,14 @@
 /* Schedulers: how they begin, run, stop and end. */
 #define _GNU_SOURCE
 #include "mark.h"
+#include "monitor.h"
+#include "owner.h"
+#include "poll.h"
+#include "pool.h"
 #include "ring.h"
+#include "dispatch.h"
+#include "worker.h"
+#include "wrapper.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -11,28 +18,7 @@
 /* The default. */
 enum { SLICE = 10000000 };
 
-unsigned int switchto_cpus(void)
-{
-	cpu_set_t cpus;
-
-	return sched_getaffinity(0, sizeof(cpus), &cpus) ? 1 : (unsigned int)CPU_COUNT(&cpus);
-}
-
-static void free_sched(struct switchto_sched *sched)
-{
-	struct switchto_task *task;
-
-	switchto_mark_leave(sched);
-	for (unsigned int i = 0; i < sched->slots; i++)
-		switchto_slot_end(&sched->slot[i]);
-	while ((task = sched->all_tasks)) {
-		sched->all_tasks = task->next_of_all;
-		/* Its memory begins before: new_task(). */
-		free((char *)task - (uintptr_t)task % ALL_GENERATIONS);
-	}
-	pthread_mutex_destroy(&sched->lock);
-	free(sched);
-}
+/* --- slots --- */
 
 /*
  * A slot's ring, if there are to be any. The first slot decides: there may be no io_uring here, or
@@ -56,6 +42,50 @@ static int begin_ring(struct switchto_sched *sched, struct slot *slot)
 		return 0;
 	return error;
 }
+
+/* 0 or an error number. */
+static int begin_slot(struct slot *slot, struct switchto_sched *sched)
+{
+	int error;
+
+	slot->sched = sched;
+	slot->enqueue = sched->policy->enqueue;
+	slot->pick = sched->policy->pick;
+	slot->is_fifo = sched->policy == &switchto_fifo;
+	slot->queue = calloc(1, sched->policy->queue_size +
+					(sched->wrapped ? sched->wrapped->queue_size : 0));
+	slot->epoll = slot->event = -1;
+	/* Nobody owns it, and nobody may take it. */
+	atomic_init(&slot->owner, owner_word(0, INSIDE));
+	atomic_init(&slot->budget, BUDGET);
+	slot->full = BUDGET;
+	if (!slot->queue)
+		return ENOMEM;
+	if (sched->wrapped)
+		switchto_wrapper_begin(slot);
+	error = switchto_poll_begin(slot);
+	return error ? error : begin_ring(sched, slot);
+}
+
+static void end_slot(struct slot *slot)
+{
+	switchto_ring_end(slot);
+	switchto_poll_end(slot);
+	free(slot->timers.heap);
+	free(slot->queue);
+}
+
+static void free_sched(struct switchto_sched *sched)
+{
+	switchto_mark_leave(sched);
+	for (unsigned int i = 0; i < sched->slots; i++)
+		end_slot(&sched->slot[i]);
+	switchto_pool_free_tasks(sched);
+	pthread_mutex_destroy(&sched->lock);
+	free(sched);
+}
+
+/* --- forks and exits --- */
 
 unsigned int switchto_generation, switchto_generation_offset;
 
@@ -88,10 +118,16 @@ static void watch_exit(struct switchto_sched *sched)
 	sched->watched = true;
 }
 
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, forked);
+}
+
+/* --- the calls --- */
+
 /* Can there be threads with such a stack? Also of the C library's own, and for thread-local storage. */
 static int try_stack_size(struct switchto_sched *sched)
 {
-	struct thread *thread;
 	pthread_attr_t attr;
 	int error = pthread_attr_init(&attr);
 
@@ -101,17 +137,7 @@ static int try_stack_size(struct switchto_sched *sched)
 	}
 	if (error)
 		return error;
-	thread = switchto_thread_create(sched);
-	if (!thread)
-		return errno;
-	switchto_thread_idle(thread);
-	atomic_store(&sched->has_thread, true);
-	return 0;
-}
-
-static void watch_forks(void)
-{
-	pthread_atfork(NULL, NULL, forked);
+	return switchto_pool_begin(sched) ? errno : 0;
 }
 
 int switchto_sched_create(struct switchto_sched **sched_out,
@@ -154,6 +180,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	sched->policy = chosen.flags ? &switchto_wrapper : chosen.policy;
 	sched->wrapped = chosen.flags ? chosen.policy : NULL;
 	sched->flags = chosen.flags;
+	sched->main = switchto_worker_main;
 	sched->report = chosen.report;
 	sched->stack_size = chosen.stack_size;
 	sched->slice = chosen.slice < 0 ? NEVER : chosen.slice ? chosen.slice : SLICE;
@@ -162,11 +189,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	sched->together = !place || strcmp(place, "free") != 0;
 	pthread_mutex_init(&sched->lock, NULL);
 	while (!error && sched->slots < chosen.slots) {
-		struct slot *slot = &sched->slot[sched->slots++];
-
-		error = switchto_slot_begin(slot, sched);
-		if (!error)
-			error = begin_ring(sched, slot);
+		error = begin_slot(&sched->slot[sched->slots++], sched);
 	}
 	if (!error && sched->stack_size)
 		error = try_stack_size(sched);
@@ -183,45 +206,8 @@ const char *switchto_sched_engine(const struct switchto_sched *sched)
 	return sched->has_rings ? "io_uring" : "epoll";
 }
 
-#define READ(count) atomic_load_explicit(&(count), memory_order_relaxed)
-
-int switchto_slot_stats(const struct switchto_sched *sched, unsigned int slot,
-			struct switchto_slot_stats *stats)
-{
-	const struct slot_stats *from;
-
-	if (slot >= sched->slots)
-		return fail(EINVAL);
-	if (!(sched->flags & SWITCHTO_MEASURE))
-		return fail(ENOTSUP);
-	from = &sched->slot[slot].stats;
-	*stats = (struct switchto_slot_stats){
-		.runs = READ(from->runs),
-		.run_ns = READ(from->run_ns),
-		.idle_ns = READ(from->idle_ns),
-		.steals = READ(from->steals),
-		.retakes = READ(from->retakes),
-	};
-	for (unsigned int i = 0; i < SWITCHTO_READY_BUCKETS; i++)
-		stats->ready[i] = READ(from->ready[i]);
-	return 0;
-}
-
-int switchto_task_stats(const struct switchto_task *task, struct switchto_task_stats *stats)
-{
-	if (!(task->sched->flags & SWITCHTO_MEASURE))
-		return fail(ENOTSUP);
-	*stats = (struct switchto_task_stats){
-		.runs = READ(task->stats.runs),
-		.run_ns = READ(task->stats.run_ns),
-		.ready_ns = READ(task->stats.ready_ns),
-		.blocked_ns = READ(task->stats.blocked_ns),
-	};
-	return 0;
-}
-
 /* A slot for each dispatcher, and then the caller as that of the first. */
-static int run_slots(struct switchto_sched *sched, struct thread *me)
+static int run_slots(struct switchto_sched *sched, struct worker *me)
 {
 	uint32_t left;
 
@@ -229,7 +215,7 @@ static int run_slots(struct switchto_sched *sched, struct thread *me)
 		struct slot *slot = &sched->slot[i];
 
 		if (!slot->dispatcher)
-			slot->dispatcher = switchto_thread_create(sched);
+			slot->dispatcher = switchto_pool_create(sched);
 		if (!slot->dispatcher)
 			return errno;
 	}
@@ -239,14 +225,9 @@ static int run_slots(struct switchto_sched *sched, struct thread *me)
 		sched->slot[i].over = false;
 	pthread_mutex_unlock(&sched->lock);
 	for (unsigned int i = 1; i < sched->slots; i++)
-		switchto_thread_grant(sched->slot[i].dispatcher, &sched->slot[i]);
+		switchto_owner_grant(sched->slot[i].dispatcher, &sched->slot[i]);
 
-	sched->slot[0].dispatcher = me;
-	me->slot = &sched->slot[0];
-	me->user = (atomic_load(&me->slot->owner) & ~(OWNER_STATES - 1)) + USER;
-	atomic_store(&me->slot->owner, me->user - USER + INSIDE);
-	while (switchto_slot_dispatch(me) || !switchto_slot_is_over(me->slot))
-		;
+	switchto_worker_dispatch(me, &sched->slot[0]);
 	while ((left = atomic_load(&sched->at_work)))
 		switchto_futex_wait(&sched->at_work, left, NEVER);
 	return 0;
@@ -254,7 +235,7 @@ static int run_slots(struct switchto_sched *sched, struct thread *me)
 
 int switchto_sched_run(struct switchto_sched *sched)
 {
-	struct thread me = { .sched = sched, .tid = switchto_self() };
+	struct worker me = { .sched = sched, .tid = switchto_self() };
 	int error = 0, place;
 
 	if (!sched)
@@ -309,8 +290,6 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags)
 
 int switchto_sched_destroy(struct switchto_sched *sched)
 {
-	struct thread *thread;
-
 	if (!sched)
 		return fail(EINVAL);
 	if (is_parents(sched)) {
@@ -322,13 +301,7 @@ int switchto_sched_destroy(struct switchto_sched *sched)
 		return atomic_load(&switchto_exiting) ? 0 : fail(EBUSY);
 	while (atomic_load(&sched->visitors))
 		sched_yield();
-	while ((thread = sched->threads)) {
-		sched->threads = thread->next;
-		atomic_store(&thread->exits, true);
-		switchto_resume(thread->tid);
-		pthread_join(thread->pthread, NULL);
-		free(thread);
-	}
+	switchto_pool_end(sched);
 	free_sched(sched);
 	return 0;
 }

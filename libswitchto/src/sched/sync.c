@@ -11,7 +11,7 @@
  * short section that is contended costs a switch, or a wake-up of another slot.
  */
 #define _GNU_SOURCE
-#include "dispatch.h"
+#include "sync.h"
 
 enum {
 	LOCKED = 1,
@@ -41,7 +41,7 @@ static __attribute__((noinline)) void *this_thread(void)
 }
 
 /* A task, or another thread. */
-static inline void *myself(struct thread *me)
+static inline void *myself(struct worker *me)
 {
 	return likely(me && me->task) ? (void *)me->task : this_thread();
 }
@@ -53,7 +53,7 @@ static __attribute__((noinline)) bool is_this_thread(const void *owner)
 }
 
 /* Has @me locked @mutex? */
-static inline bool has_locked(const struct switchto_mutex *mutex, struct thread *me)
+static inline bool has_locked(const struct switchto_mutex *mutex, struct worker *me)
 {
 	const void *owner = __atomic_load_n(&mutex->owner, __ATOMIC_RELAXED);
 
@@ -176,7 +176,7 @@ static inline void end_locking(struct switchto_task *task)
 }
 
 /* lock_inside() of one that was woken, and was not given the mutex. */
-static __attribute__((noinline)) void lock_again(struct switchto_mutex *mutex, struct thread *me,
+static __attribute__((noinline)) void lock_again(struct switchto_mutex *mutex, struct worker *me,
 						 struct queued *queued)
 {
 	do {
@@ -192,7 +192,7 @@ static __attribute__((noinline)) void lock_again(struct switchto_mutex *mutex, s
 }
 
 /* Inside, and leaves. 0 */
-static ALWAYS_INLINE int lock_inside(struct switchto_mutex *mutex, struct thread *me,
+static ALWAYS_INLINE int lock_inside(struct switchto_mutex *mutex, struct worker *me,
 				     struct switchto_task *task)
 {
 	struct queued queued;
@@ -215,7 +215,7 @@ static ALWAYS_INLINE int lock_inside(struct switchto_mutex *mutex, struct thread
 }
 
 /* Of a task that has lost its slot, is in a blocking region, or in the scheduler already. */
-static __attribute__((noinline)) int lock_late(struct switchto_mutex *mutex, struct thread *me,
+static __attribute__((noinline)) int lock_late(struct switchto_mutex *mutex, struct worker *me,
 					       struct switchto_task *task)
 {
 	if (enter_task(me))
@@ -228,7 +228,7 @@ static __attribute__((noinline)) int lock_late(struct switchto_mutex *mutex, str
 	return 0;
 }
 
-static __attribute__((noinline)) int lock_in_task(struct switchto_mutex *mutex, struct thread *me,
+static __attribute__((noinline)) int lock_in_task(struct switchto_mutex *mutex, struct worker *me,
 						  struct switchto_task *task)
 {
 	const int error = bad_lock(mutex, task);
@@ -240,7 +240,7 @@ static __attribute__((noinline)) int lock_in_task(struct switchto_mutex *mutex, 
 
 int switchto_mutex_lock(struct switchto_mutex *mutex)
 {
-	struct thread *me = switchto_current;
+	struct worker *me = switchto_current;
 	struct switchto_task *task = likely(me) ? me->task : NULL;
 
 	if (unlikely(!task))
@@ -254,7 +254,7 @@ int switchto_mutex_lock(struct switchto_mutex *mutex)
 
 int switchto_mutex_trylock(struct switchto_mutex *mutex)
 {
-	struct thread *me = switchto_current;
+	struct worker *me = switchto_current;
 
 	if (!try_lock(mutex, myself(me)))
 		return fail(EBUSY);
@@ -289,7 +289,7 @@ static inline struct queued *turn_round(struct queued *newest)
 }
 
 /* 0 */
-static ALWAYS_INLINE int wake(struct thread *me, struct queued *queued)
+static ALWAYS_INLINE int wake(struct worker *me, struct queued *queued)
 {
 	struct switchto_task *task = queued->waiter.task;
 
@@ -304,7 +304,7 @@ static ALWAYS_INLINE int wake(struct thread *me, struct queued *queued)
 }
 
 /* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
-static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex, struct thread *me)
+static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex, struct worker *me)
 {
 	/* Acquires from the oldest, when it is to be woken: it may have slept again. */
 	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE);
@@ -345,20 +345,20 @@ static __attribute__((noinline)) int not_owner(void)
 	return fail(EPERM);
 }
 
-static inline int unlock(struct switchto_mutex *mutex, struct thread *me)
+static inline int unlock(struct switchto_mutex *mutex, struct worker *me)
 {
 	return likely(!mutex->waiters) && likely(try_unlock(mutex)) ? 0 : unlock_slowly(mutex, me);
 }
 
 static __attribute__((noinline)) int unlock_in_thread(struct switchto_mutex *mutex,
-						      struct thread *me)
+						      struct worker *me)
 {
 	return has_locked(mutex, me) ? unlock(mutex, me) : not_owner();
 }
 
 int switchto_mutex_unlock(struct switchto_mutex *mutex)
 {
-	struct thread *me = switchto_current;
+	struct worker *me = switchto_current;
 	struct switchto_task *task = likely(me) ? me->task : NULL;
 
 	if (unlikely(!task))

@@ -1,31 +1,8 @@
 // SPDX-License-Identifier: MIT
-/* The deadlines of a slot: a heap of tasks, the earliest first. */
 #define _GNU_SOURCE
-#include "internal.h"
+#include "timer.h"
 
 #include <stdlib.h>
-
-nsec_t switchto_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * NSEC_PER_SEC + now.tv_nsec;
-}
-
-nsec_t switchto_deadline(const struct timespec *deadline)
-{
-	if (!deadline)
-		return NEVER;
-	if (deadline->tv_nsec < 0 || deadline->tv_nsec >= NSEC_PER_SEC)
-		return -1;
-	/* In the past, as any time before the clock began. */
-	if (deadline->tv_sec < 0)
-		return 0;
-	if (deadline->tv_sec >= NEVER / NSEC_PER_SEC)
-		return NEVER;
-	return deadline->tv_sec * NSEC_PER_SEC + deadline->tv_nsec;
-}
 
 static void place(struct timers *timers, size_t at, struct switchto_task *task)
 {
@@ -79,17 +56,4 @@ void switchto_timer_remove(struct timers *timers, struct switchto_task *task)
 	task->timer = 0;
 	if (last != task)
 		settle(timers, at, last);
-}
-
-void switchto_timer_expire(struct slot *slot)
-{
-	struct timers *timers = &slot->timers;
-	nsec_t now = switchto_now();
-
-	while (timers->count && timers->heap[0]->deadline <= now) {
-		struct switchto_task *task = timers->heap[0];
-
-		switchto_timer_remove(timers, task);
-		task_wake(slot, task, PARKED | WAITING, ETIMEDOUT, SWITCHTO_WOKEN);
-	}
 }

@@ -4,11 +4,11 @@
  * scheduler without these options does not have it, and pays nothing for them.
  *
  * A slot without a ready task takes one out of another slot's queue, if the monitor has seen that
- * tasks wait there. Only a slot whose task computes is visited: its owner word goes from USER to VISITED and back, and meanwhile the owner
- * waits if it wants to enter the scheduler.
+ * tasks wait there. Only a slot whose task computes is visited.
  */
 #define _GNU_SOURCE
-#include "internal.h"
+#include "wrapper.h"
+#include "owner.h"
 
 #include <stddef.h>
 
@@ -81,41 +81,18 @@ static void measure_pick(struct wrapper *wrapper, struct switchto_entry *entry)
 
 /* --- steals --- */
 
-/*
- * Only what the monitor has seen to wait for long: a task that runs next on its own slot is faster
- * there, and a visit costs both slots time.
- */
-static bool can_steal_from(struct slot *victim)
-{
-	return atomic_load(&victim->stealable) &&
-	       atomic_load_explicit(&victim->ready, memory_order_relaxed);
-}
-
-/* Also from a slot that is in the scheduler just now. */
-bool switchto_can_steal(struct slot *slot)
-{
-	struct switchto_sched *sched = slot->sched;
-
-	for (unsigned int i = 0; i < sched->slots; i++)
-		if (&sched->slot[i] != slot && can_steal_from(&sched->slot[i]))
-			return true;
-	return false;
-}
-
 static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief)
 {
 	const struct switchto_policy *policy = victim->sched->wrapped;
-	uint32_t owner = atomic_load(&victim->owner);
-	const uint32_t epoch = owner & ~(OWNER_STATES - 1);
+	const uint32_t owner = atomic_load(&victim->owner);
 	struct switchto_task *task;
 	void *queue = ((struct wrapper *)victim->queue)->queue;
 
-	if (owner != (epoch + USER) ||
-	    !atomic_compare_exchange_strong(&victim->owner, &owner, epoch + VISITED))
+	if (!visit(victim, owner))
 		return NULL;
 	window();
 	if (atomic_load_explicit(&victim->inbox, memory_order_relaxed))
-		switchto_slot_empty_inbox(victim);
+		switchto_inbox_empty(victim);
 	task = (struct switchto_task *)policy->steal(queue);
 	if (task && task->bound) {
 		policy->enqueue(queue, &task->entry, SWITCHTO_YIELDED);
@@ -129,8 +106,7 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 		atomic_fetch_sub_explicit(&victim->tasks, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&thief->tasks, 1, memory_order_relaxed);
 	}
-	window();
-	atomic_store_explicit(&victim->owner, epoch + USER, memory_order_release);
+	end_visit(victim, owner);
 	return task ? &task->entry : NULL;
 }
 
@@ -148,19 +124,6 @@ static struct switchto_entry *steal(struct slot *thief)
 	if (entry)
 		add(&thief->stats.steals, 1);
 	return entry;
-}
-
-void switchto_offer(struct slot *slot, bool stealable)
-{
-	struct switchto_sched *sched = slot->sched;
-
-	/* Paired with the store of asleep in begin_sleep(): one sees the other's. */
-	atomic_store(&slot->stealable, stealable);
-	for (unsigned int i = 0; stealable && i < sched->slots; i++)
-		if (atomic_load(&sched->slot[i].asleep)) {
-			switchto_slot_wake(&sched->slot[i]);
-			return;
-		}
 }
 
 /* --- the policy --- */

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "dispatch.h"
+#include "poll.h"
+#include "ring.h"
+
+#include <errno.h>
+
+/* --- what is to be done before a task is picked --- */
+
+/* When to submit again what the kernel had no memory for. */
+enum { RETRY = 1000000 };
+
+/* When to look again at a slot that has tasks, but is busy with them. */
+enum { STEAL_AGAIN = 50000 };
+
+/* When to ask a policy again that holds tasks back. */
+enum { PICK_AGAIN = 1000000 };
+
+/* The tasks whose time has come. */
+static void expire(struct slot *slot)
+{
+	struct timers *timers = &slot->timers;
+	nsec_t now = switchto_now();
+
+	while (timers->count && timers->heap[0]->deadline <= now) {
+		struct switchto_task *task = timers->heap[0];
+
+		switchto_timer_remove(timers, task);
+		task_wake(slot, task, PARKED | WAITING, ETIMEDOUT, SWITCHTO_WOKEN);
+	}
+}
+
+/* @timeout, or less if there is something to do. @steals: others may have tasks for @slot. */
+static ALWAYS_INLINE nsec_t begin_sleep(struct slot *slot, nsec_t timeout, bool steals)
+{
+	/* Paired with the exchange in switchto_inbox_wake(). */
+	atomic_store(&slot->asleep, 1);
+	window();
+	if (unlikely(atomic_load(&slot->inbox)) || unlikely(!atomic_load(&slot->sched->tasks)))
+		return 0;
+	/* It has just tried in vain. */
+	if (steals && switchto_inbox_can_steal(slot))
+		return STEAL_AGAIN < timeout ? STEAL_AGAIN : timeout;
+	probe2(poll, slot, timeout);
+	return timeout;
+}
+
+/* The policy has tasks, and gave none. */
+static inline bool holds_back(struct slot *slot)
+{
+	return atomic_load_explicit(&slot->ready, memory_order_relaxed) != 0;
+}
+
+/* There were @n events: their tasks are to run before the next look. */
+static ALWAYS_INLINE void more_budget(struct slot *slot, long n)
+{
+	if (likely(n > 0))
+		atomic_store_explicit(&slot->budget,
+				      atomic_load_explicit(&slot->budget, memory_order_relaxed) +
+					      (int)n * PICK_COSTS,
+				      memory_order_relaxed);
+}
+
+/* Looks for events, and waits for one at most until @deadline: inside. */
+static __attribute__((noinline)) void poll_until(struct slot *slot, nsec_t deadline)
+{
+	const bool steals = slot->sched->flags & SWITCHTO_STEAL;
+	nsec_t timeout = deadline;
+
+	if (deadline && deadline != NEVER) {
+		timeout = deadline - switchto_now();
+		if (timeout < 0)
+			timeout = 0;
+	}
+	if (unlikely(slot->unsubmitted)) {
+		switchto_ring_submit(slot);
+		if (!slot->unsubmitted)
+			timeout = 0;
+		else if (timeout > RETRY)
+			timeout = RETRY;
+	}
+	if (unlikely(holds_back(slot)) && timeout > PICK_AGAIN)
+		timeout = PICK_AGAIN;
+	if (timeout) {
+		timeout = begin_sleep(slot, timeout, steals);
+		window();
+	}
+	more_budget(slot, switchto_poll_events(slot, timeout, !deadline));
+	if (slot->timers.count)
+		expire(slot);
+}
+
+/* The same in line, where there is nothing but descriptors to wait for. */
+static ALWAYS_INLINE void poll_events(struct slot *slot)
+{
+	nsec_t timeout;
+
+	if (unlikely(slot->timers.count) || unlikely(slot->unsubmitted) ||
+	    unlikely(holds_back(slot)) || unlikely(slot->sched->flags & SWITCHTO_STEAL)) {
+		poll_until(slot, timer_next(&slot->timers));
+		return;
+	}
+	timeout = begin_sleep(slot, NEVER, false);
+	window();
+	more_budget(slot, switchto_poll_events(slot, timeout, false));
+}
+
+/* --- who is next --- */
+
+/* After the inbox. */
+static ALWAYS_INLINE struct switchto_entry *pick(struct slot *slot)
+{
+	struct switchto_entry *entry;
+
+	if (unlikely(atomic_load_explicit(&slot->inbox, memory_order_relaxed)))
+		switchto_inbox_empty(slot);
+	if (likely(slot->is_fifo))
+		return fifo_pick(slot->queue);
+	entry = slot->pick(slot->queue);
+	if (entry)
+		change_ready(slot, -1);
+	return entry;
+}
+
+static ALWAYS_INLINE void count_poll(struct slot *slot)
+{
+	const unsigned int polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
+
+	atomic_store_explicit(&slot->budget, slot->full, memory_order_relaxed);
+	atomic_store_explicit(&slot->polls, polls + 1, memory_order_relaxed);
+}
+
+/* There were events, but for no task. */
+static __attribute__((noinline)) struct switchto_entry *poll_again(struct slot *slot)
+{
+	struct switchto_entry *entry = NULL;
+
+	while (!entry && atomic_load(&slot->sched->tasks)) {
+		count_poll(slot);
+		poll_until(slot, timer_next(&slot->timers));
+		entry = pick(slot);
+	}
+	return entry;
+}
+
+/* What lasts for a quarter of LOOK, if @full lasted for @passed. */
+static int next_budget(int full, nsec_t passed)
+{
+	const nsec_t next = full * (nsec_t)(LOOK / 4) / (passed > 0 ? passed : 1);
+
+	return next < 1 ? 1 : next > BUDGET ? BUDGET : (int)next;
+}
+
+/* The budget of @slot has run out, and is full again. Is it time to poll? Inside. */
+static bool is_due(struct slot *slot)
+{
+	const int left = atomic_load_explicit(&slot->budget, memory_order_relaxed);
+	const unsigned int polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
+	const nsec_t now = switchto_now();
+	bool due = false;
+
+	if (left <= FORCED / 2) {
+		slot->full = 1;
+		due = true;
+	} else if (slot->known_polls != polls) {
+		/* It has polled since it last looked at the clock, and may have slept. */
+		slot->full = slot->full < BUDGET / 2 ? 2 * slot->full : BUDGET;
+		slot->polled = now;
+	} else {
+		slot->full = next_budget(slot->full, now - slot->checked);
+		due = now - slot->polled >= LOOK;
+	}
+	slot->known_polls = polls;
+	slot->checked = now;
+	atomic_store_explicit(&slot->budget, slot->full, memory_order_relaxed);
+	return due;
+}
+
+/* Looks for events, with tasks that are ready. Inside. */
+static void look(struct slot *slot)
+{
+	count_poll(slot);
+	poll_until(slot, 0);
+	slot->known_polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
+	slot->polled = slot->checked;
+}
+
+/* Of a slot that is no FIFO, or has something in its inbox, or has no budget left. */
+static __attribute__((noinline)) struct switchto_entry *pick_next(struct slot *slot)
+{
+	const int left = atomic_load_explicit(&slot->budget, memory_order_relaxed) - PICK_COSTS;
+
+	atomic_store_explicit(&slot->budget, left, memory_order_relaxed);
+	if (unlikely(left < 0) && is_due(slot))
+		look(slot);
+	return pick(slot);
+}
+
+__attribute__((noinline)) long switchto_dispatch_give_way(struct worker *me, long result)
+{
+	struct slot *slot;
+
+	if (!enter_task(me)) {
+		/* In a blocking region. */
+		atomic_store_explicit(&me->slot->budget, BUDGET, memory_order_relaxed);
+		return result;
+	}
+	slot = me->slot;
+	if (atomic_load_explicit(&slot->budget, memory_order_relaxed) < 0 && is_due(slot)) {
+		look(slot);
+		queue_task(slot, me->task, SWITCHTO_YIELDED);
+		dispatch_task(me);
+	}
+	leave(me);
+	return result;
+}
+
+__attribute__((noinline)) struct switchto_task *switchto_dispatch_next(struct slot *slot, bool none)
+{
+	struct switchto_entry *entry = none ? NULL : pick_next(slot);
+
+	if (likely(!entry)) {
+		count_poll(slot);
+		poll_events(slot);
+		entry = pick(slot);
+		if (unlikely(!entry))
+			entry = poll_again(slot);
+	}
+	if (likely(entry))
+		probe2(run, slot, entry);
+	return (struct switchto_task *)entry;
+}
+
+/* --- the hand-over --- */
+
+/* So long a task waits for a thread, before it looks again. */
+#define NO_THREAD (NSEC_PER_SEC / 1000)
+
+__attribute__((noinline)) struct worker *switchto_dispatch_begin(struct slot *slot,
+								  struct switchto_task *task)
+{
+	struct worker *worker = slot->spare;
+
+	slot->spare = NULL;
+	while (unlikely(!worker) && !(worker = switchto_pool_take(slot->sched))) {
+		/* As if it slept; without memory, it is behind the others. */
+		prepare(task, WAITING);
+		if (switchto_timer_add(&slot->timers, task, switchto_now() + NO_THREAD))
+			task_wake(slot, task, WAITING, 0, SWITCHTO_YIELDED);
+		task = next_task(slot);
+		if (task->worker)
+			return task->worker;
+	}
+	task->worker = worker;
+	worker->task = task;
+	return worker;
+}
+
+bool switchto_dispatch_switched(struct worker *me, pid_t result)
+{
+	/* The next one may have taken the slot already, ended with the scheduler, and be gone. */
+	if (result == -1 && errno != ESRCH)
+		switchto_broken("switchto_switch");
+	return switchto_owner_await(me);
+}
+
+bool switchto_dispatch(struct worker *me)
+{
+	struct slot *slot = me->slot;
+	struct switchto_task *task = next_task(slot);
+	struct worker *next;
+
+	if (unlikely(!task))
+		return me != slot->dispatcher &&
+		       hand_over(me, slot, slot->dispatcher, me->task != NULL);
+	next = task->worker;
+	if (unlikely(!next)) {
+		/* A worker without a task runs it itself: that saves a switch. */
+		if (!me->task && me != slot->dispatcher) {
+			task->worker = me;
+			me->task = task;
+			return true;
+		}
+		next = switchto_dispatch_begin(slot, task);
+	}
+	return next == me || hand_over(me, slot, next, me->task != NULL);
+}

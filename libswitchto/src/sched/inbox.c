@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "inbox.h"
+
+#include <unistd.h>
+
+void switchto_inbox_wake(struct slot *slot)
+{
+	const uint64_t one = 1;
+	int error = errno;
+
+	/* Paired with the store in begin_sleep(): one of the two sees the other's. */
+	if (atomic_load(&slot->asleep) && atomic_exchange(&slot->asleep, 0) &&
+	    write(slot->event, &one, sizeof(one)) < 0)
+		switchto_broken("write to an eventfd");
+	errno = error;
+}
+
+void switchto_inbox_push(struct slot *slot, struct switchto_task *task, enum switchto_reason why)
+{
+	struct switchto_task *first = atomic_load_explicit(&slot->inbox, memory_order_relaxed);
+
+	task->why = why;
+	do
+		task->next = first;
+	while (!atomic_compare_exchange_weak(&slot->inbox, &first, task));
+	window();
+	switchto_inbox_wake(slot);
+}
+
+/* In the order in which they came. */
+__attribute__((noinline)) void switchto_inbox_empty(struct slot *slot)
+{
+	struct switchto_task *newest = atomic_exchange_explicit(&slot->inbox, NULL,
+								memory_order_acquire);
+	struct switchto_task *oldest = NULL, *next;
+
+	for (; newest; newest = next) {
+		next = newest->next;
+		newest->next = oldest;
+		oldest = newest;
+	}
+	for (; oldest; oldest = next) {
+		next = oldest->next;
+		queue_claimed(slot, oldest, oldest->why);
+	}
+}
+
+/* Also from a slot that is in the scheduler just now. */
+bool switchto_inbox_can_steal(struct slot *slot)
+{
+	struct switchto_sched *sched = slot->sched;
+
+	for (unsigned int i = 0; i < sched->slots; i++)
+		if (&sched->slot[i] != slot && can_steal_from(&sched->slot[i]))
+			return true;
+	return false;
+}
+
+void switchto_inbox_offer(struct slot *slot, bool stealable)
+{
+	struct switchto_sched *sched = slot->sched;
+
+	/* Paired with the store of asleep in begin_sleep(): one sees the other's. */
+	atomic_store(&slot->stealable, stealable);
+	for (unsigned int i = 0; stealable && i < sched->slots; i++)
+		if (atomic_load(&sched->slot[i].asleep)) {
+			switchto_inbox_wake(&sched->slot[i]);
+			return;
+		}
+}

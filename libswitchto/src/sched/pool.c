@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- workers --- */
+
+struct worker *switchto_pool_create(struct switchto_sched *sched)
+{
+	struct worker *worker = calloc(1, sizeof(*worker));
+	pthread_attr_t attr;
+	sigset_t mask;
+	sem_t begun;
+	int error, place;
+
+	if (!worker)
+		return NULL;
+	/* It would have the mask of a caller that is bound. */
+	place = switchto_place(SWITCHTO_FREE);
+	worker->sched = sched;
+	worker->begun = &begun;
+	sem_init(&begun, 0, 0);
+	/* Not that of whatever task sleeps just now. */
+	if (sched->has_mask)
+		pthread_sigmask(SIG_SETMASK, &sched->mask, &mask);
+	error = pthread_attr_init(&attr);
+	if (!error) {
+		if (sched->stack_size)
+			error = pthread_attr_setstacksize(&attr, sched->stack_size);
+		if (!error)
+			error = pthread_create(&worker->pthread, &attr, sched->main, worker);
+		pthread_attr_destroy(&attr);
+	}
+	if (sched->has_mask)
+		pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	if (!error) {
+		while (sem_wait(&begun))
+			;
+		if (worker->tid == -1) {
+			pthread_join(worker->pthread, NULL);
+			error = EAGAIN;
+		}
+	}
+	sem_destroy(&begun);
+	if (place > SWITCHTO_FREE)
+		switchto_place(place);
+	if (error) {
+		free(worker);
+		errno = error;
+		return NULL;
+	}
+	pthread_mutex_lock(&sched->lock);
+	worker->next = sched->workers;
+	sched->workers = worker;
+	pthread_mutex_unlock(&sched->lock);
+	return worker;
+}
+
+struct worker *switchto_pool_take(struct switchto_sched *sched)
+{
+	struct worker *worker;
+
+	pthread_mutex_lock(&sched->lock);
+	worker = sched->idle;
+	if (worker)
+		sched->idle = worker->next_idle;
+	pthread_mutex_unlock(&sched->lock);
+	return worker ? worker : switchto_pool_create(sched);
+}
+
+void switchto_pool_idle(struct worker *worker)
+{
+	struct switchto_sched *sched = worker->sched;
+
+	pthread_mutex_lock(&sched->lock);
+	worker->next_idle = sched->idle;
+	sched->idle = worker;
+	pthread_mutex_unlock(&sched->lock);
+}
+
+int switchto_pool_begin(struct switchto_sched *sched)
+{
+	struct worker *worker = switchto_pool_create(sched);
+
+	if (!worker)
+		return -1;
+	switchto_pool_idle(worker);
+	atomic_store(&sched->has_worker, true);
+	return 0;
+}
+
+void switchto_pool_end(struct switchto_sched *sched)
+{
+	struct worker *worker;
+
+	while ((worker = sched->workers)) {
+		sched->workers = worker->next;
+		atomic_store(&worker->exits, true);
+		switchto_resume(worker->tid);
+		pthread_join(worker->pthread, NULL);
+		free(worker);
+	}
+}
+
+/* --- tasks --- */
+
+static struct switchto_task *new_task(struct switchto_sched *sched)
+{
+	const size_t all = ALL_GENERATIONS;
+	struct switchto_task *task;
+	/* The address is that of the memory, and the offset. */
+	char *memory = aligned_alloc(all, (sizeof(*task) + 2 * all - GENERATION_SIZE - 1) & -all);
+
+	if (!memory)
+		return NULL;
+	task = (struct switchto_task *)(memory + switchto_generation_offset);
+	memset(task, 0, sizeof(*task));
+	atomic_init(&task->state, FINISHED);
+	task->sched = sched;
+	pthread_mutex_lock(&sched->lock);
+	task->next_of_all = sched->all_tasks;
+	sched->all_tasks = task;
+	pthread_mutex_unlock(&sched->lock);
+	// cppcheck-suppress memleak
+	return task;
+}
+
+struct switchto_task *switchto_pool_task(struct switchto_sched *sched)
+{
+	struct switchto_task *task;
+
+	pthread_mutex_lock(&sched->lock);
+	task = sched->free_tasks;
+	if (task)
+		sched->free_tasks = task->next;
+	pthread_mutex_unlock(&sched->lock);
+	return likely(task) ? task : new_task(sched);
+}
+
+void switchto_pool_free_task(struct switchto_task *task)
+{
+	struct switchto_sched *sched = task->sched;
+
+	atomic_store_explicit(&task->joiner, FREE, memory_order_relaxed);
+	pthread_mutex_lock(&sched->lock);
+	task->next = sched->free_tasks;
+	sched->free_tasks = task;
+	pthread_mutex_unlock(&sched->lock);
+}
+
+void switchto_pool_free_tasks(struct switchto_sched *sched)
+{
+	struct switchto_task *task;
+
+	while ((task = sched->all_tasks)) {
+		sched->all_tasks = task->next_of_all;
+		/* Its memory begins before: new_task(). */
+		free((char *)task - (uintptr_t)task % ALL_GENERATIONS);
+	}
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* Workers that have nothing to do, and the memory of tasks. */
+#ifndef SWITCHTO_SCHED_POOL_H
+#define SWITCHTO_SCHED_POOL_H
+
+#include "types.h"
+
+/* A new worker, parked; or NULL and errno. Its TID is known: somebody will switch to it. */
+struct worker *switchto_pool_create(struct switchto_sched *sched);
+/* An idle one, or a new one; or NULL and errno. */
+struct worker *switchto_pool_take(struct switchto_sched *sched);
+/* @worker has no task: it may get one of anybody. */
+void switchto_pool_idle(struct worker *worker);
+/* The first one: 0, or -1 and errno. */
+int switchto_pool_begin(struct switchto_sched *sched);
+/* Ends them all. */
+void switchto_pool_end(struct switchto_sched *sched);
+
+/* A task, used before or new, or NULL. */
+struct switchto_task *switchto_pool_task(struct switchto_sched *sched);
+void switchto_pool_free_task(struct switchto_task *task);
+void switchto_pool_free_tasks(struct switchto_sched *sched);
+
+#endif /* SWITCHTO_SCHED_POOL_H */

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* Slots that lose their task: for a blocking region, or because somebody saw that it blocks. */
+#ifndef SWITCHTO_SCHED_REGION_H
+#define SWITCHTO_SCHED_REGION_H
+
+#include "owner.h"
+
+/* False: the owner of @slot, whose word was @owner, is inside by now, or has lost it. */
+bool switchto_region_take(struct slot *slot, uint32_t owner);
+
+#endif /* SWITCHTO_SCHED_REGION_H */

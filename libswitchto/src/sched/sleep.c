@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "sleep.h"
+
+void switchto_sleep_stay(struct worker *me)
+{
+	struct switchto_task *task = me->task;
+	uint32_t state;
+
+	window();
+	state = atomic_fetch_and(&task->state, TOKEN);
+
+	/* Claimed meanwhile: it is in a queue, and is its own next one sooner or later. */
+	if (unlikely(!(state & (PARKED | WAITING))))
+		switchto_dispatch(me);
+}
+
+void switchto_waiter_begin(struct waiter *waiter)
+{
+	struct worker *me = switchto_current;
+
+	/* In a blocking region a task waits as any thread does. */
+	*waiter = (struct waiter){ .task = me && !me->in_region ? me->task : NULL };
+}
+
+/*
+ * A thread that is no task sleeps in a futex of its own. switchto_wait() might take a resume
+ * that is meant for the program.
+ */
+static int thread_wait(struct waiter *waiter, nsec_t deadline)
+{
+	while (!atomic_load(&waiter->fired))
+		if (switchto_futex_wait(&waiter->fired, 0, deadline) == ETIMEDOUT)
+			return atomic_load(&waiter->fired) ? 0 : ETIMEDOUT;
+	return 0;
+}
+
+int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels)
+{
+	struct worker *me;
+	int error = 0;
+
+	if (!waiter->task)
+		return thread_wait(waiter, deadline);
+	me = enter();
+	if (!me)
+		return errno;
+	while (!atomic_load(&waiter->fired) && !error) {
+		prepare(me->task, WAITING);
+		if (cancels && task_cancelled(me))
+			error = ECANCELED;
+		else if (atomic_load(&waiter->fired))
+			switchto_sleep_stay(me);
+		else
+			error = task_sleep(me, deadline, WAITING);
+		if (error == ECANCELED && !cancels)
+			error = 0;
+	}
+	if (atomic_load(&waiter->fired))
+		error = 0;
+	leave(me);
+	spent(me, 0);
+	return error;
+}
+
+int switchto_sleep_for(struct worker *me, struct mark *mark, struct direction *direction,
+			   const struct timespec *deadline)
+{
+	uintptr_t now;
+	int error;
+
+	do
+		error = slot_wait_once(me, mark, direction, deadline, &now);
+	while (!error && mark_task(now) == me->task);
+	return error;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* How a task sleeps, inside, when it has prepared itself: wake.h. */
+#ifndef SWITCHTO_SCHED_SLEEP_H
+#define SWITCHTO_SCHED_SLEEP_H
+
+#include "dispatch.h"
+#include "mark.h"
+
+/* Prepared: it does not sleep. */
+void switchto_sleep_stay(struct worker *me);
+
+/*
+ * Prepared: is the task cancelled? Then it stays. switchto_cancel() sets it first and claims
+ * then: one of the two sees the other's.
+ */
+static inline bool task_cancelled(struct worker *me)
+{
+	if (likely(!atomic_load(&me->task->cancelled)))
+		return false;
+	switchto_sleep_stay(me);
+	return true;
+}
+
+/* 0, ETIMEDOUT, ECANCELED, or ENOMEM: no memory for the deadline. */
+static ALWAYS_INLINE int task_sleep(struct worker *me, nsec_t deadline, uint32_t how)
+{
+	struct switchto_task *task = me->task;
+
+	if (unlikely(deadline != NEVER) && switchto_timer_add(&me->slot->timers, task, deadline)) {
+		switchto_sleep_stay(me);
+		return ENOMEM;
+	}
+	probe2(sleep, task, how);
+	switchto_dispatch(me);
+	return task->woken_by;
+}
+
+/* The same without a deadline, in line. */
+static ALWAYS_INLINE int sleep_in_line(struct worker *me, uint32_t how)
+{
+	struct switchto_task *task = me->task;
+
+	probe2(sleep, task, how);
+	dispatch_task(me);
+	return task->woken_by;
+}
+
+/* The caller is to wait, as a task or as a thread. */
+void switchto_waiter_begin(struct waiter *waiter);
+/* 0 if it fired; ETIMEDOUT, ENOMEM; ECANCELED, if the task is cancelled and @cancels. */
+int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels);
+
+/* The task of @me does not wait in @word any more, if no event has taken it out already. */
+static inline bool take_back(struct worker *me, _Atomic uintptr_t *word)
+{
+	uintptr_t seen = atomic_load(word);
+
+	do
+		if (mark_task(seen) != me->task)
+			return false;
+	while (!atomic_compare_exchange_weak(word, &seen, NOT_READY));
+	return true;
+}
+
+/*
+ * Waits until there was an event on @mark, if it is NOT_READY: 0 or an error number. EBUSY: another
+ * task waits. ESTALE: no slot of this scheduler polls it. In a task, outside. The path of each
+ * request that has to wait.
+ */
+int switchto_sleep_for(struct worker *me, struct mark *mark, struct direction *direction,
+			   const struct timespec *deadline);
+
+/*
+ * Waits once, as switchto_sleep_for(). @now: with 0, what the word is. If that is still the task,
+ * it has been woken for nothing.
+ */
+static ALWAYS_INLINE int slot_wait_once(struct worker *me, struct mark *mark,
+					struct direction *direction,
+					const struct timespec *deadline, uintptr_t *now)
+{
+	struct switchto_task *task = me->task;
+	_Atomic uintptr_t *word = &direction->word;
+	uintptr_t seen = NOT_READY;
+	int error;
+
+	if (unlikely(deadline) && switchto_deadline(deadline) < 0)
+		return EINVAL;
+	if (unlikely(!enter_task(me)))
+		return EDEADLK;
+	prepare(task, WAITING);
+	if (unlikely(!atomic_compare_exchange_strong(word, &seen, (uintptr_t)task) &&
+		     mark_task(seen) != task)) {
+		switchto_sleep_stay(me);
+		leave(me);
+		*now = seen;
+		return mark_task(seen) ? EBUSY : 0;
+	}
+	window();
+	/* Paired with the store in move(). */
+	if (unlikely(atomic_load(&mark->sched) != me->sched)) {
+		take_back(me, word);
+		switchto_sleep_stay(me);
+		leave(me);
+		return task->woken_by == EBADF ? EBADF : ESTALE;
+	}
+	if (unlikely(task_cancelled(me))) {
+		error = ECANCELED;
+	} else if (unlikely(deadline)) {
+		error = task_sleep(me, switchto_deadline(deadline), WAITING_IO);
+	} else {
+		error = sleep_in_line(me, WAITING_IO);
+	}
+	window();
+	/* If an event came as well, the call is tried once more, and the error comes after that. */
+	if (unlikely(error) && error != EBADF && !take_back(me, word))
+		error = 0;
+	*now = atomic_load(word);
+	leave(me);
+	return error;
+}
+
+#endif /* SWITCHTO_SCHED_SLEEP_H */

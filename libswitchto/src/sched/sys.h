@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The system as the layer uses it: calls, futexes and the clock; and where the tests come in.
+ */
+#ifndef SWITCHTO_SCHED_SYS_H
+#define SWITCHTO_SCHED_SYS_H
+
+#include "../call.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+/* For what is on the hot path, and has a probe: GCC takes one for a hundred instructions. */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+#define NSEC_PER_SEC 1000000000LL
+#define NEVER INT64_MAX
+
+/* A time on CLOCK_MONOTONIC in ns. */
+typedef int64_t nsec_t;
+
+/*
+ * window(): a place between two atomic steps, where another thread may come in between. The tests
+ * build the layer with a hook that stays there for a while: tests/sched/torture.c. fault(): the
+ * error that system call @number is to fail with instead of being made, or 0: tests/sched/faults.h.
+ */
+#ifdef SWITCHTO_SCHED_WINDOWS
+void switchto_sched_window(void);
+long switchto_sched_fault(long number);
+#define window() switchto_sched_window()
+#define fault(number) switchto_sched_fault(number)
+#else
+#define window() ((void)0)
+#define fault(number) 0L
+#endif
+
+/*
+ * Errors, inside of the layer: an error number where there is no other result, a negative one where
+ * there is. At its edge -1 and errno: fail(), with_errno().
+ */
+static inline int fail(int error)
+{
+	errno = error;
+	return -1;
+}
+
+static inline long with_errno(long result)
+{
+	return likely(result >= 0) ? result : fail((int)-result);
+}
+
+/* The system call: its result, or a negative error number. */
+static inline long call6(long number, long a, long b, long c, long d, long e, long f)
+{
+	const long refused = fault(number);
+
+	if (unlikely(refused))
+		return refused;
+	return SYSTEM_CALL(number, a, b, c, d, e, f);
+}
+
+#define CALL(name, ...) CALL_(SYS_##name, __VA_ARGS__, 0, 0, 0, 0, 0)
+#define CALL_(number, a, b, c, d, e, f, ...) \
+	call6(number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
+nsec_t switchto_now(void);
+/* Of NULL: NEVER; of a time that can't be: -1. */
+nsec_t switchto_deadline(const struct timespec *deadline);
+
+/* For threads that are no tasks. 0 or an error number: ETIMEDOUT, and EAGAIN, EINTR. */
+int switchto_futex_wait(_Atomic uint32_t *word, uint32_t value, nsec_t deadline);
+void switchto_futex_wake(_Atomic uint32_t *word);
+
+/* How many the caller may use. */
+unsigned int switchto_cpus(void);
+
+/* Ends the program: @what, a call, must not fail as errno says. */
+_Noreturn void switchto_broken(const char *what);
+/* The same: @what is what the program must not do. */
+_Noreturn void switchto_misused(const char *what);
+
+#endif /* SWITCHTO_SCHED_SYS_H */

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#define _GNU_SOURCE
+#include "turn.h"
+#include "sleep.h"
+
+static void append(struct direction *direction, struct turn *turn)
+{
+	turn->next = NULL;
+	turn->listed = true;
+	turn->error = 0;
+	if (atomic_load(&direction->first))
+		direction->last->next = turn;
+	else
+		atomic_store(&direction->first, turn);
+	direction->last = turn;
+}
+
+/* With the lock. The first one looks whether it can go on. */
+static void wake_first(struct direction *direction)
+{
+	struct turn *first = atomic_load(&direction->first);
+
+	if (first)
+		switchto_waiter_fire(NULL, &first->waiter);
+}
+
+static void take_out(struct direction *direction, struct turn *turn)
+{
+	struct turn *before = atomic_load(&direction->first);
+
+	if (before == turn) {
+		atomic_store(&direction->first, turn->next);
+		return;
+	}
+	while (before->next != turn)
+		before = before->next;
+	before->next = turn->next;
+	if (direction->last == turn)
+		direction->last = before;
+}
+
+void switchto_turn_end(struct mark *mark, struct direction *direction, struct turn *turn)
+{
+	pthread_mutex_lock(&mark->lock);
+	if (turn && turn->listed) {
+		take_out(direction, turn);
+		turn->listed = false;
+	}
+	wake_first(direction);
+	pthread_mutex_unlock(&mark->lock);
+}
+
+int switchto_turn_wait(struct mark *mark, struct direction *direction, struct turn *turn,
+		       const struct timespec *deadline)
+{
+	const nsec_t until = switchto_deadline(deadline);
+	bool go_on;
+	int error;
+
+	if (until < 0)
+		return EINVAL;
+	pthread_mutex_lock(&mark->lock);
+	switchto_waiter_begin(&turn->waiter);
+	if (!turn->listed)
+		append(direction, turn);
+	/* Paired with the look at the list at the end of the call that is in the word. */
+	go_on = atomic_load(&direction->first) == turn && !mark_task(atomic_load(&direction->word));
+	pthread_mutex_unlock(&mark->lock);
+	if (go_on)
+		return 0;
+	error = switchto_waiter_wait(&turn->waiter, until, true);
+	return turn->error ? turn->error : error;
+}

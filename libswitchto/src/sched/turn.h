@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* Several tasks that would wait at one descriptor take turns. */
+#ifndef SWITCHTO_SCHED_TURN_H
+#define SWITCHTO_SCHED_TURN_H
+
+#include "mark.h"
+
+/* Waits until it is the turn of @turn: 0 or an error number. */
+int switchto_turn_wait(struct mark *mark, struct direction *direction, struct turn *turn,
+		       const struct timespec *deadline);
+/* The call is done. @turn: NULL, or listed. */
+void switchto_turn_end(struct mark *mark, struct direction *direction, struct turn *turn);
+
+#endif /* SWITCHTO_SCHED_TURN_H */

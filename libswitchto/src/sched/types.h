@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Schedulers, slots, workers and tasks: what the files of the layer share. Each file owns one thing,
+ * and calls those below it only:
+ *
+ *	task sync chan io await scheduler stats		the public calls
+ *	worker						the main loop of a thread
+ *	region monitor					slots that are taken away
+ *	turn						several tasks at one descriptor
+ *	sleep						how a task sleeps, until when
+ *	dispatch					who runs next, and the hand-over
+ *	poll						the wait for events: epoll
+ *	mark ring					what is known of descriptors; io_uring
+ *	pool						idle workers, memory of tasks
+ *	wake						who is claimed, and made ready
+ *	owner						the word that says who owns a slot
+ *	inbox						the queue of a slot, and the way into it
+ *	timer						the heap of deadlines
+ *	sys						system calls, clock
+ *
+ * Who may touch what: a slot's queue, timers and poller belong to the worker that owns the slot, and
+ * only inside the scheduler (owner.h). Others reach a slot by its inbox. So nothing here needs a lock
+ * but the lists of a scheduler, and marks when they are made and removed.
+ *
+ * Who has nothing to run polls: the worker that owns the slot, whatever it was before, waits for
+ * descriptors and deadlines itself. There is no thread in between.
+ */
+#ifndef SWITCHTO_SCHED_TYPES_H
+#define SWITCHTO_SCHED_TYPES_H
+
+#include "switchto/sched.h"
+#include "switchto/switchto.h"
+
+#include "fifo.h"
+#include "sys.h"
+
+/*
+ * Static probes, as in ../probes.h, of a provider of their own: no name can meet one of the core's.
+ * @task and @slot are pointers to the structures below.
+ *
+ *	task_begin(task)	the calling thread begins @task
+ *	task_end(task)		@task has returned
+ *	sleep(task, how)	the caller, @task, sleeps: PARKED, WAITING, WAITING_IO or LOCKING
+ *	ready(task, reason)	@task is ready: enum switchto_reason
+ *	run(slot, task)		the caller has picked @task: it runs on @slot from now on
+ *	poll(slot, ns)		the caller, who owns @slot, sleeps until there is an event, or for
+ *				@ns; NEVER: without a limit
+ *	retake(slot, tid)	@slot was taken from thread @tid, or given up for a region
+ *	block_begin()		the calling task is in a blocking region
+ *	block_end()		it has left that, and has its slot
+ *
+ * A task that is woken early is ready before it sleeps. Arguments are what is in registers anyway.
+ */
+#define PROBE_PROVIDER switchto_sched
+#include "../probes.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <unistd.h>
+
+/* task->state. None but TOKEN: it runs, is ready, or has been claimed. */
+enum {
+	TOKEN = 1,    /* an unpark is pending; not with PARKED */
+	PARKED = 2,   /* sleeps in switchto_park() */
+	WAITING = 4,  /* sleeps in another call */
+	FINISHED = 8, /* has ended; a new task begins so */
+	LOCKING = 16, /* sleeps until it is given a mutex */
+};
+
+/* In the probe sleep: WAITING for a descriptor. */
+enum { WAITING_IO = 6 };
+
+typedef void task_fn(void *arg);
+
+struct switchto_task {
+	struct switchto_entry entry; /* first: the policy's pointer is the task's */
+	_Atomic uint32_t state;
+	atomic_bool cancelled;
+	bool bound;	   /* not to be stolen */
+	unsigned int held; /* mutexes that it has locked */
+	int woken_by;	   /* 0, ETIMEDOUT, ECANCELED or EBADF: set by who claims it */
+	struct slot *slot;
+	struct switchto_sched *sched;
+	struct worker *worker;	    /* NULL: it has not run yet */
+	struct switchto_task *next; /* in an inbox, or among the free ones */
+	struct switchto_task *next_of_all;
+	_Atomic(task_fn *) fn; /* NULL: it has begun */
+	task_fn *begun;	       /* fn, for debuggers */
+	void *arg;
+	nsec_t deadline;
+	size_t timer; /* its place among the slot's timers + 1; 0: none */
+	enum switchto_reason why;
+	_Atomic(struct waiter *) joiner;
+	nsec_t since; /* of the wrapper: when it became ready, or stopped running */
+	struct task_stats {
+		_Atomic uint64_t runs, run_ns, ready_ns, blocked_ns;
+	} stats;
+};
+
+/*
+ * task->joiner of a task that has ended; whose handle was given back, or never taken; of one that is
+ * not to run any more, and does not count; of no task.
+ */
+#define ENDED ((struct waiter *)1)
+#define DETACHED ((struct waiter *)2)
+#define DROPPED ((struct waiter *)3)
+#define FREE ((struct waiter *)4)
+
+/* A kernel thread that runs tasks, one after the other; or a slot's dispatcher. */
+struct worker {
+	_Atomic(struct slot *) granted; /* a slot that it has been given and not taken yet */
+	pid_t tid;
+	struct slot *slot; /* that it owns, unless the monitor took it */
+	uint32_t epoch;	   /* of slot->owner when it was given the slot, by who gave it */
+	struct switchto_task *task;
+	bool in_region;			 /* a blocking one */
+	nsec_t gave_up;			 /* when it began, and gave the slot up; 0: it did not */
+	struct worker *next_idle, *next; /* among the idle ones; among all */
+	struct switchto_sched *sched;
+	pthread_t pthread;
+	sem_t *begun; /* of who creates it: tid is known */
+	uint32_t fp;  /* fp_control() when it began */
+	atomic_bool exits;
+};
+
+struct timers {
+	struct switchto_task **heap;
+	size_t count, size;
+};
+
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): others write only the last line
+struct slot {
+	_Atomic uint32_t owner; /* owner.h */
+	_Atomic pid_t tid; /* of the owner, for the monitor */
+	struct switchto_sched *sched;
+	struct worker *dispatcher;
+	struct worker *spare; /* an idle one, for the next task that begins: needs no lock */
+	void *queue;
+	bool is_fifo; /* the policy, whose functions are in line then */
+	/* The policy's. */
+	void (*enqueue)(void *queue, struct switchto_entry *entry, enum switchto_reason why);
+	struct switchto_entry *(*pick)(void *queue);
+	atomic_bool
+		over; /* its dispatcher found no tasks, and ended. Set with the scheduler's lock */
+	/* What is left until it looks at the clock, see spent(); and how often it has polled. */
+	_Atomic int budget;
+	_Atomic unsigned int polls;
+	int full;		  /* what the budget begins with */
+	unsigned int known_polls; /* when it last looked at the clock */
+	nsec_t checked, polled;	  /* when that was; when it polled at the latest */
+	atomic_bool long_regions; /* the last blocking region was one, see switchto_block_begin() */
+	struct timers timers;
+	int epoll, event;      /* what it polls, and the eventfd that wakes it */
+	int next_epoll;	       /* will be epoll, when all descriptors are in it; or -1 */
+	atomic_uint strays;    /* events of descriptors that the slot does not poll any more */
+	pthread_mutex_t adds;  /* held by who changes what epoll polls */
+	struct io_uring *ring; /* NULL: the engine is epoll */
+	bool unsubmitted;      /* the kernel has not taken all that is in the ring */
+
+	atomic_uint tasks;     /* that have not ended, if there are several slots */
+	atomic_uint neighbour; /* the slot that the next spawn looks at */
+	atomic_uint ready;     /* tasks in the queue, unless is_fifo */
+	atomic_bool stealable; /* they wait for so long that others may take them */
+	struct slot_stats {
+		_Atomic uint64_t runs, run_ns, idle_ns, steals, retakes;
+		_Atomic uint64_t ready[SWITCHTO_READY_BUCKETS];
+	} stats;
+
+	_Alignas(64) _Atomic(struct switchto_task *) inbox;
+	_Atomic uint32_t asleep;
+
+	/* The monitor's, see look_at(). */
+	struct seen {
+		uint32_t owner;
+		unsigned int polls, ready;
+		uint64_t runs;
+		nsec_t cpu;    /* the CPU time of the owner's thread */
+		nsec_t since;  /* when it was that: the thread stands still since then */
+		nsec_t began;  /* its CPU time when it was first seen to have the slot */
+		nsec_t polled; /* when it had just polled, or was asleep */
+		nsec_t at;     /* when the monitor looked at ready and runs */
+		bool reported;
+	} seen;
+};
+
+enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_ENDS };
+
+struct switchto_sched {
+	const struct switchto_policy *policy;
+	const struct switchto_policy *wrapped; /* if the policy is the wrapper: the program's */
+	unsigned int flags;
+	void *(*main)(void *worker); /* of its threads */
+	bool has_rings; /* the engine is io_uring */
+	bool together;	/* the threads of a slot are to be on one CPU */
+	void (*report)(const char *text);
+	size_t stack_size;
+	unsigned int generation; /* of the process that made it */
+	atomic_bool has_worker;	 /* for tasks */
+	sigset_t mask;		 /* of its threads, from the first run on */
+	bool has_mask;
+	bool watched;	   /* exit(3) */
+	atomic_uint tasks; /* that have not ended */
+	atomic_bool running, stopping, cancels;
+	atomic_uint visitors;	  /* threads that are in a call and hold no task */
+	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
+	pthread_t monitor_thread;
+	nsec_t slice;		  /* NEVER: tasks have no slices */
+	_Atomic uint32_t at_work; /* slots whose dispatcher has not found that it is over */
+	unsigned int next_mark;	  /* that the monitor verifies: poll.c */
+	nsec_t verified;	  /* when it did so */
+
+	pthread_mutex_t lock; /* of the rest */
+	struct worker *idle, *workers;
+	struct switchto_task *free_tasks, *all_tasks;
+	unsigned int next_slot; /* of tasks that other threads spawn */
+
+	unsigned int slots;
+	struct slot slot[];
+};
+
+/* The calling thread, if it is a worker. */
+extern _Thread_local struct worker *switchto_current __attribute__((tls_model("initial-exec")));
+
+/* How many forks there were, each in the last one's child, since the library was loaded. */
+extern unsigned int switchto_generation;
+
+/* exit(3) ends the program: destructors of static objects may find them in use. */
+extern atomic_bool switchto_exiting;
+
+/* Is @sched one of the parent, of which there are no threads here? */
+static inline bool is_parents(const struct switchto_sched *sched)
+{
+	return unlikely(sched->generation != switchto_generation);
+}
+
+/*
+ * The address of a task, and of what stands for a thread that is none, says which generation they are
+ * of, see GENERATIONS: so the owner of a mutex, which may be gone, need not be asked.
+ */
+enum { GENERATIONS = 4, GENERATION_SIZE = 16, ALL_GENERATIONS = GENERATIONS * GENERATION_SIZE };
+
+/* That of this process: a multiple of GENERATION_SIZE, less than ALL_GENERATIONS. */
+extern unsigned int switchto_generation_offset;
+
+/* Where a task, or another thread, waits until it is told to go on: sleep.h, wake.h. */
+struct waiter {
+	struct switchto_task *task; /* NULL: another thread */
+	_Atomic uint32_t fired;
+};
+
+#endif /* SWITCHTO_SCHED_TYPES_H */

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+/* What a worker does: it runs tasks, one after the other, or dispatches. */
+#define _GNU_SOURCE
+#include "worker.h"
+#include "dispatch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* How floating-point numbers are rounded, and so on, without what has happened. */
+static inline uint32_t fp_control(void)
+{
+#ifdef __x86_64__
+	uint16_t x87;
+
+	__asm__ volatile("fnstcw %0" : "=m"(x87));
+	return (__builtin_ia32_stmxcsr() & 0xffc0U) | (uint32_t)x87 << 16;
+#elif defined(__aarch64__)
+	uint64_t fpcr;
+
+	__asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+	return (uint32_t)fpcr;
+#else
+	return 0;
+#endif
+}
+
+static void set_fp_control(uint32_t fp)
+{
+#ifdef __x86_64__
+	const uint16_t x87 = (uint16_t)(fp >> 16);
+
+	__asm__ volatile("fldcw %0" : : "m"(x87));
+	__builtin_ia32_ldmxcsr(fp & 0xffffU);
+#elif defined(__aarch64__)
+	__asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)fp));
+#else
+	(void)fp;
+#endif
+}
+
+/*
+ * A thread keeps what its last task changed, see switchto_spawn(). What can be seen without a system
+ * call is put back.
+ */
+static inline void begin_clean(const struct worker *me)
+{
+	errno = 0;
+	if (unlikely(fp_control() != me->fp))
+		set_fp_control(me->fp);
+}
+
+void switchto_worker_task_ended(struct switchto_sched *sched)
+{
+	if (atomic_fetch_sub(&sched->tasks, 1) == 1)
+		for (unsigned int i = 0; i < sched->slots; i++)
+			switchto_inbox_wake(&sched->slot[i]);
+}
+
+/* Inside, and stays there. */
+static void end_task(struct worker *me)
+{
+	struct switchto_task *task = me->task;
+	struct waiter *joiner;
+
+	if (unlikely(task->held)) {
+		fprintf(stderr,
+			"libswitchto-sched: wanted a task to end with no mutex locked, found %u\n",
+			task->held);
+		abort();
+	}
+	probe1(task_end, task);
+	me->task = NULL;
+	if (me->sched->policy->end)
+		me->sched->policy->end(me->slot->queue, &task->entry);
+	atomic_store(&task->state, FINISHED);
+	if (me->sched->slots > 1)
+		atomic_fetch_sub_explicit(&task->slot->tasks, 1, memory_order_relaxed);
+	window();
+	/* Whoever comes second, this or the call that gives the handle back, frees the task. */
+	joiner = atomic_exchange(&task->joiner, ENDED);
+	if (joiner == DETACHED || joiner == DROPPED)
+		switchto_pool_free_task(task);
+	else if (joiner)
+		switchto_waiter_fire(me->slot, joiner);
+	if (joiner != DROPPED)
+		switchto_worker_task_ended(me->sched);
+}
+
+static void run_task(struct worker *me)
+{
+	struct switchto_task *task = me->task;
+	task_fn *fn;
+
+	begin_clean(me);
+	leave(me);
+	probe1(task_begin, task);
+	fn = atomic_exchange_explicit(&task->fn, NULL, memory_order_relaxed);
+	task->begun = fn;
+	fn(task->arg);
+	if (unlikely(switchto_current != me))
+		switchto_misused("the child of a fork() returned from the function of its task: "
+				 "end it with _exit() or exec");
+	/* A task may end in a blocking region. */
+	while (!enter())
+		switchto_block_end();
+	end_task(me);
+}
+
+/* The thread of a task ends: it was cancelled, or by pthread_exit(). */
+static void thread_exits(void *arg)
+{
+	(void)arg;
+	switchto_misused("a task ended its thread, by pthread_exit() or pthread_cancel(): "
+			 "return from the task's function instead");
+}
+
+/* The dispatcher of @slot has found no tasks. False: there are some again, and it goes on. */
+static bool is_over(struct slot *slot)
+{
+	struct switchto_sched *sched = slot->sched;
+	bool over;
+
+	pthread_mutex_lock(&sched->lock);
+	slot->over = over = !atomic_load(&sched->tasks);
+	pthread_mutex_unlock(&sched->lock);
+	return over;
+}
+
+void switchto_worker_dispatch(struct worker *me, struct slot *slot)
+{
+	slot->dispatcher = me;
+	switchto_owner_begin(me, slot);
+	while (switchto_dispatch(me) || !is_over(me->slot))
+		;
+}
+
+/* Runs tasks, or dispatches, until the thread is to end. */
+static void serve(struct worker *me)
+{
+	while (switchto_owner_await(me)) {
+		do
+			if (me->task)
+				run_task(me);
+		while (switchto_dispatch(me) ||
+		       (me == me->slot->dispatcher && !is_over(me->slot)));
+		/* A thread that is to end does not own its last slot any more. */
+		if (me != me->slot->dispatcher)
+			break;
+		/* A dispatcher, and there are no tasks left. */
+		if (atomic_fetch_sub(&me->sched->at_work, 1) == 1)
+			switchto_futex_wake(&me->sched->at_work);
+	}
+}
+
+void *switchto_worker_main(void *worker)
+{
+	struct worker *me = worker;
+
+	me->tid = switchto_self();
+	sem_post(me->begun);
+	if (me->tid == -1)
+		return NULL;
+	if (me->sched->together)
+		switchto_place(SWITCHTO_STAY);
+	switchto_current = me;
+	me->fp = fp_control();
+	pthread_cleanup_push(thread_exits, NULL);
+	serve(me);
+	pthread_cleanup_pop(false);
+	return NULL;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* The threads that run tasks. */
+#ifndef SWITCHTO_SCHED_WORKER_H
+#define SWITCHTO_SCHED_WORKER_H
+
+#include "types.h"
+
+/* The main function of a worker, and what it is to begin with: a slot's dispatcher or another one. */
+void *switchto_worker_main(void *worker);
+/* @me, the caller, is the dispatcher of @slot until there are no tasks left. */
+void switchto_worker_dispatch(struct worker *me, struct slot *slot);
+/* A task counts no longer. */
+void switchto_worker_task_ended(struct switchto_sched *sched);
+
+#endif /* SWITCHTO_SCHED_WORKER_H */

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/* The policy of a scheduler that measures or steals. */
+#ifndef SWITCHTO_SCHED_WRAPPER_H
+#define SWITCHTO_SCHED_WRAPPER_H
+
+#include "types.h"
+
+extern const struct switchto_policy switchto_wrapper;
+
+/* The queue of @slot is there, and all 0. */
+void switchto_wrapper_begin(struct slot *slot);
+
+#endif /* SWITCHTO_SCHED_WRAPPER_H */
