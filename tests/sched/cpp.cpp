@@ -269,6 +269,21 @@ void never_run(void **)
 	assert_int_equal(given.use_count(), 1);
 }
 
+void all_options(void **)
+{
+	switchto_sched_options options = {};
+	bool ran = false;
+
+	options.slots = 1;
+	options.place = SWITCHTO_NO_PLACE;
+	switchto::scheduler sched(options);
+	sched.spawn_detached([&] { ran = true; });
+	sched.run();
+	assert_true(ran);
+	options.place = 1;
+	want_invalid([&] { const switchto::scheduler impossible(options); });
+}
+
 // One that starves others, and is cancelled itself.
 void destructor_in_a_cancelled_task(void **)
 {
@@ -360,6 +375,7 @@ int main()
 		cmocka_unit_test(stop),
 		cmocka_unit_test(not_joinable),
 		cmocka_unit_test(never_run),
+		cmocka_unit_test(all_options),
 		cmocka_unit_test(destructor_in_a_cancelled_task),
 		cmocka_unit_test(long_ago_and_for_ever),
 		cmocka_unit_test(strict_mutex),

@@ -3,7 +3,9 @@
 #include "sched.h"
 
 #include <sched.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <switchto/switchto.h>
@@ -130,6 +132,75 @@ static void not_possible(void **state)
 	assert_int_equal(switchto_sched_create(&sched, &options), -1);
 	assert_int_equal(errno, EINVAL);
 	options.flags = 1U << 31;
+	assert_int_equal(switchto_sched_create(&sched, &options), -1);
+	assert_int_equal(errno, EINVAL);
+}
+
+/* --- placement --- */
+
+static cpu_set_t all;	  /* of the process, at the beginning */
+static atomic_uint bound; /* how many tasks have been */
+
+static bool is_bound(void)
+{
+	cpu_set_t set;
+
+	CHECK_EQ(&verdict, sched_getaffinity(0, sizeof(set), &set), 0);
+	if (CPU_EQUAL(&set, &all))
+		return false;
+	CHECK_EQ(&verdict, CPU_COUNT(&set), 1);
+	return true;
+}
+
+/* With @wanted until both are bound: on a busy host a switch need not do it, but soon one does. */
+static void switch_to_the_other(void *wanted)
+{
+	bool was_bound = false;
+
+	for (int i = 0; wanted ? atomic_load(&bound) < 2 : i < LOOPS(3000); i++) {
+		if (!was_bound && is_bound()) {
+			was_bound = true;
+			atomic_fetch_add(&bound, 1);
+		}
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	}
+}
+
+static void run_placed(const struct switchto_sched_options *options, bool wanted)
+{
+	struct switchto_sched *sched;
+
+	atomic_store(&bound, 0);
+	verdict = (struct verdict){ 0 };
+	assert_int_equal(switchto_sched_create(&sched, options), 0);
+	for (int i = 0; i < 2; i++)
+		spawn(sched, switch_to_the_other, wanted ? &all : NULL);
+	run_tasks(sched);
+	assert_int_equal(atomic_load(&bound), wanted ? 2 : 0);
+}
+
+static void placed(void **state)
+{
+	struct switchto_sched_options options = { .size = sizeof(options), .slots = 1 };
+	struct switchto_sched *sched;
+	bool binds;
+
+	(void)state;
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	binds = CPU_COUNT(&all) > 1 && strcmp(switchto_backend(), "wake-wait") == 0;
+	run_placed(&options, binds);
+	/* With the variable nobody is bound, whatever the option is. */
+	assert_int_equal(setenv("SWITCHTO_PLACE", "free", 1), 0);
+	run_placed(&options, false);
+	assert_int_equal(setenv("SWITCHTO_PLACE", "together", 1), 0);
+	options.place = SWITCHTO_NO_PLACE;
+	run_placed(&options, false);
+	/* A program that does not know the option. */
+	options.size = offsetof(struct switchto_sched_options, place);
+	run_placed(&options, binds);
+	assert_int_equal(unsetenv("SWITCHTO_PLACE"), 0);
+	options.size = sizeof(options);
+	options.place = SWITCHTO_STAY;
 	assert_int_equal(switchto_sched_create(&sched, &options), -1);
 	assert_int_equal(errno, EINVAL);
 }
@@ -311,6 +382,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(stolen),	    cmocka_unit_test(visited),
 		cmocka_unit_test(not_possible),	    cmocka_unit_test(measured),
 		cmocka_unit_test(given_up_at_once), cmocka_unit_test(not_measured),
+		cmocka_unit_test(placed),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;

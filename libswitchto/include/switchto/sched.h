@@ -191,9 +191,15 @@ struct switchto_sched_options {
 	 * SWITCHTO_NO_SLICE: it keeps its slot. Not exact: it may be some milliseconds more.
 	 */
 	int64_t slice;
+	/*
+	 * 0: on a kernel without FUTEX_SWAP the threads of a slot are bound to one CPU, see
+	 * switchto_sched_create(). SWITCHTO_NO_PLACE: the kernel places them.
+	 */
+	int place;
 };
 
 enum { SWITCHTO_NO_SLICE = -1 }; /* slice */
+enum { SWITCHTO_NO_PLACE = -1 }; /* place */
 
 enum {
 	SWITCHTO_STEAL = 1,   /* a slot without a ready task runs a task that is ready on another
@@ -212,8 +218,8 @@ enum {
  *
  * On a kernel without FUTEX_SWAP the threads of a slot are bound to one CPU, which may change:
  * SWITCHTO_STAY in switchto.h. A task that starts a thread or a program makes its own thread
- * SWITCHTO_FREE before that, or they are bound, too. SWITCHTO_PLACE=free in the environment leaves
- * all threads free.
+ * SWITCHTO_FREE before that, or they are bound, too. The option SWITCHTO_NO_PLACE leaves all threads
+ * free, and so does SWITCHTO_PLACE=free in the environment, whatever the option is.
  *
  * Return: 0, or -1 and errno: EINVAL, an option is not possible, or the policy can't be used with
  * SWITCHTO_STEAL (switchto_fair), or has no function enqueue or pick; ENOMEM; EAGAIN, no thread

@@ -224,12 +224,13 @@ class scheduler {
 public:
 	// With 0 slots: one for each CPU.
 	explicit scheduler(unsigned int slots = 0, const switchto_policy *policy = nullptr)
+		: scheduler(options_of(slots, policy))
 	{
-		switchto_sched_options options = {};
-
+	}
+	// With all options; their size is filled in.
+	explicit scheduler(switchto_sched_options options)
+	{
 		options.size = sizeof(options);
-		options.slots = slots;
-		options.policy = policy;
 		detail::check(switchto_sched_create(&sched_, &options), "switchto_sched_create");
 	}
 	scheduler(const scheduler &) = delete;
@@ -260,6 +261,15 @@ public:
 	switchto_sched *native_handle() const noexcept { return sched_; }
 
 private:
+	static switchto_sched_options options_of(unsigned int slots, const switchto_policy *policy)
+	{
+		switchto_sched_options options = {};
+
+		options.slots = slots;
+		options.policy = policy;
+		return options;
+	}
+
 	switchto_sched *sched_ = nullptr;
 };
 

@@ -140,13 +140,29 @@ static int try_stack_size(struct switchto_sched *sched)
 	return switchto_pool_begin(sched) ? errno : 0;
 }
 
+static bool is_possible(const struct switchto_sched_options *options)
+{
+	return options->slots <= 1024 &&
+	       !(options->flags & ~(unsigned int)(SWITCHTO_STEAL | SWITCHTO_MEASURE)) &&
+	       (!options->place || options->place == SWITCHTO_NO_PLACE) &&
+	       options->policy->enqueue && options->policy->pick &&
+	       (!(options->flags & SWITCHTO_STEAL) || options->policy->steal);
+}
+
+/* The variable can only turn it off: a program that chooses to be free has its reasons. */
+static bool keeps_together(const struct switchto_sched_options *options)
+{
+	const char *place = secure_getenv("SWITCHTO_PLACE");
+
+	return !options->place && (!place || strcmp(place, "free") != 0);
+}
+
 int switchto_sched_create(struct switchto_sched **sched_out,
 			  const struct switchto_sched_options *options)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct switchto_sched_options chosen = { 0 };
 	struct switchto_sched *sched;
-	const char *place;
 	size_t size;
 	int error = 0;
 
@@ -165,10 +181,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	}
 	if (!chosen.policy)
 		chosen.policy = &switchto_fifo;
-	if (chosen.slots > 1024 ||
-	    chosen.flags & ~(unsigned int)(SWITCHTO_STEAL | SWITCHTO_MEASURE) ||
-	    !chosen.policy->enqueue || !chosen.policy->pick ||
-	    (chosen.flags & SWITCHTO_STEAL && !chosen.policy->steal))
+	if (!is_possible(&chosen))
 		return fail(EINVAL);
 	pthread_once(&once, watch_forks);
 
@@ -185,8 +198,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	sched->stack_size = chosen.stack_size;
 	sched->slice = chosen.slice < 0 ? NEVER : chosen.slice ? chosen.slice : SLICE;
 	sched->generation = switchto_generation;
-	place = secure_getenv("SWITCHTO_PLACE");
-	sched->together = !place || strcmp(place, "free") != 0;
+	sched->together = keeps_together(&chosen);
 	pthread_mutex_init(&sched->lock, NULL);
 	while (!error && sched->slots < chosen.slots) {
 		error = begin_slot(&sched->slot[sched->slots++], sched);
