@@ -6,12 +6,12 @@ import os
 import textwrap
 
 import results
-from results import (FREE, ONE_CPU, ONE_THREAD, describe, end_ratio, number, parked_curves,
+from results import (FREE, ONE_CPU, ONE_THREAD, TOGETHER, describe, end_ratio, number, parked_curves,
                      ring_curves, row_title, sort_key)
 
 INK, FAINT = "#222222", "#8a8a8a"
 COLOURS = {"stock": "#9aa5b1", "patched": "#1f6f8b"}
-FREE_COLOUR, ONE_CPU_COLOUR = "#d1603d", "#1f6f8b"
+FREE_COLOUR, TOGETHER_COLOUR, ONE_CPU_COLOUR = "#d1603d", "#6f9a3e", "#1f6f8b"
 
 
 def footer_lines(columns, width):
@@ -181,7 +181,7 @@ def summary_chart(plt, columns, growths):
 def wake_wait_to(column, name, backend):
     """"free 6.4, one CPU 0.97": how many times wake + wait is dearer."""
     parts = []
-    for placement, word in ((FREE, "free"), (ONE_CPU, "one CPU")):
+    for placement, word in ((FREE, "free"), (TOGETHER, "together"), (ONE_CPU, "one CPU")):
         ratio = column.ratio((name, backend, placement))
         if ratio:
             parts.append(f"{word} {1 / ratio:.2f}")
@@ -189,24 +189,29 @@ def wake_wait_to(column, name, backend):
 
 
 def ns_panel(axes, column, rows, limits):
-    """Two dots per row, free and one CPU, and the range of the repetitions."""
+    """A dot per row and placement, and the range of the repetitions."""
     right = axes.get_yaxis_transform()
     axes.set_xscale("log")
     axes.set_xlim(*limits)
     axes.xaxis.set_major_formatter(lambda value, position: f"{value:g}" if value < 1e4
                                    else f"{value:,.0f}".replace(",", " "))
-    for x, word, colour in ((1.10, "free", FREE_COLOUR), (1.24, "one CPU", ONE_CPU_COLOUR),
-                            (1.42, "free /\none CPU", INK)):
+    placements = [(FREE, "free", FREE_COLOUR), (TOGETHER, "together", TOGETHER_COLOUR),
+                  (ONE_CPU, "one CPU", ONE_CPU_COLOUR)]
+    if not any(key[2] == TOGETHER for key in column.keys()):
+        del placements[1]
+    places = [1.10 + 0.14 * i for i in range(len(placements))]
+    last = places[-1] + 0.18
+    for x, (_, word, colour) in zip((*places, last), (*placements, ("", "free /\none CPU", INK))):
         axes.text(x, -0.75, word, transform=right, ha="center", va="bottom", fontsize=9,
                   color=colour, fontweight="bold")
 
     for y, row in enumerate(rows):
         values, reasons = {}, {}
-        for placement, x, colour, off in ((FREE, 1.10, FREE_COLOUR, -0.14),
-                                          (ONE_CPU, 1.24, ONE_CPU_COLOUR, 0.14)):
+        for i, (x, (placement, _, colour)) in enumerate(zip(places, placements)):
+            off = 0.28 * (i / (len(placements) - 1) - 0.5)
             cell = column.cell((*row, placement))
             if not cell:
-                text = "-"
+                text = "" if placement == TOGETHER else "-"
             elif cell.value is None:
                 text = "skipped" if cell.skipped else "INVALID"
                 reasons.setdefault(cell.reason, y + off * 2.2)
@@ -221,8 +226,8 @@ def ns_panel(axes, column, rows, limits):
             axes.text(0.5, at if values or len(reasons) > 1 else y,
                       textwrap.shorten(reason, 75, placeholder="..."), transform=right,
                       ha="center", va="center", fontsize=7.5, color=FAINT, style="italic")
-        if len(values) == 2:
-            axes.text(1.42, y, f"{values[FREE] / values[ONE_CPU]:.2f}", transform=right,
+        if FREE in values and ONE_CPU in values:
+            axes.text(last, y, f"{values[FREE] / values[ONE_CPU]:.2f}", transform=right,
                       ha="center", va="center", fontsize=9, color=INK)
 
     titles = [row_title((*row, "")) for row in rows]
@@ -238,7 +243,7 @@ def ns_chart(plt, columns, growths):
     """A panel for each column, all on the same scale."""
     panels, samples = [], []
     for column in columns:
-        keys = [key for key in column.keys() if key[2] in (FREE, ONE_CPU)]
+        keys = [key for key in column.keys() if key[2] in (FREE, TOGETHER, ONE_CPU)]
         figures = [s for key in keys if column.cell(key).value is not None
                    for s in column.cell(key).samples]
         if column.unit == "ns" and figures:
@@ -263,7 +268,9 @@ def ns_chart(plt, columns, growths):
                     color=INK, va="center")
         ratios = [f"{name}  {text}" for name, text in (
             ("wake + wait : swap", wake_wait_to(column, "BM_FutexSwap", "")),
-            ("wake + wait : switch", wake_wait_to(column, "BM_SwitchTo", "swap"))) if text]
+            ("wake + wait : switch", wake_wait_to(column, "BM_SwitchTo", "swap")),
+            ("wake + wait : switch, wake-wait",
+             wake_wait_to(column, "BM_SwitchTo", "wake-wait"))) if text]
         figure.text(0.15 / width, (base - 0.45) / height, ";    ".join(ratios), fontsize=9.5,
                     color=INK, va="center")
         base -= head + body
