@@ -65,7 +65,7 @@ only=${TEST_ONLY:-}
 
 others='^(sched|packets|example)\.'
 # ThreadSanitizer: what the protocols are for.
-short='^(suite\.wake-wait|place\.wake-wait|delay_points\..*|door\..*|sched\..*)$'
+short='^(suite\.wake-wait|place\.(events\.)?wake-wait|delay_points\..*|door\..*|sched\..*)$'
 # What a stock kernel, a user without root, or a sanitizer can't do. VMs do all of it.
 may_skip='swap_[^ ]*|security\.(futex|share|seccomp-later)|special\.[^ ]*|torture\.hotplug\.[^ ]*|packets\.namespaces'
 

@@ -434,60 +434,6 @@ static void a_filter_may_refuse_to_let_go(void **state)
 	assert_int_equal(run_child(stays_bound, NULL), 0);
 }
 
-/* --- many, at random --- */
-
-enum { CROWD = 300 };
-
-static struct partner crowd[CROWD];
-static _Atomic int left;
-
-static void crowd_body(struct worker *w)
-{
-	uint32_t random = (uint32_t)(w - &crowd[0].w) * 7919 + 1;
-
-	CHECK(&w->v, switchto_place(SWITCHTO_TOGETHER) != -1);
-	CHECK(&w->v, switchto_wait(NULL) != -1);
-	while (atomic_fetch_sub(&left, 1) > 0) {
-		const unsigned int n = random_next(&random) % CROWD;
-		const struct timespec soon = { .tv_nsec = 1000 }, longer = { .tv_nsec = 5000000 };
-		pid_t other = crowd[n].w.tid;
-
-		switch (random_next(&random) % 8) {
-		case 0:
-			switchto_resume(other);
-			break;
-		case 1:
-			switchto_wait(&soon);
-			break;
-		case 2:
-			switchto_switch_timed(other, &soon);
-			break;
-		default:
-			switchto_switch_timed(other, &longer);
-		}
-	}
-	switchto_place(SWITCHTO_FREE);
-	CHECK(&w->v, has_all(0));
-}
-
-static void many_at_random(void **state)
-{
-	struct verdict v = { 0 };
-
-	(void)state;
-	atomic_store(&left, LOOPS(200000));
-	for (int i = 0; i < CROWD; i++) {
-		crowd[i].w.arg = &crowd[i];
-		worker_start(&crowd[i].w, crowd_body, &crowd[i]);
-	}
-	/* On a busy host some have ended already: others have switched to them. */
-	for (int i = 0; i < CROWD; i++)
-		CHECK(&v, switchto_resume(crowd[i].w.tid) == 0 || errno == ESRCH);
-	for (int i = 0; i < CROWD; i++)
-		workers_join(&crowd[i].w, 1, &v);
-	verdict_assert(&v);
-}
-
 /* --- SWITCHTO_PLACE, each time in a process that has made no call yet --- */
 
 static int says(void *value)
@@ -529,7 +475,6 @@ int main(void)
 		cmocka_unit_test(a_child_is_not_bound),
 		cmocka_unit_test(a_mask_of_the_program_holds),
 		cmocka_unit_test(so_does_one_that_comes_later),
-		cmocka_unit_test(many_at_random),
 	};
 	int failed;
 
