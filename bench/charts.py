@@ -425,13 +425,17 @@ CHARTS = (("summary", summary_chart, "not both ns and insn of the patched kernel
           ("ring", ring_chart, "no rings in insn"))
 
 
-def save(out, kinds, columns, growths):
+def save(out, kinds, columns, growths, names=None):
+    """@names: only these charts, and under which names."""
     plt = load_matplotlib()
     for name, draw, needed in CHARTS:
+        if names and name not in names:
+            continue
         figure = draw(plt, columns, growths)
         if not figure:
             print(f"no chart {name}: {needed}")
             continue
         for kind in kinds:
+            name = (names or {}).get(name, name)
             figure.savefig(os.path.join(out, f"{name}.{kind}"), dpi=150)
         plt.close(figure)

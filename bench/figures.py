@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The tables of README.md and docs/, of what docs/results.json holds."""
+"""The tables of README.md and docs/, of what docs/*.json hold."""
 
 import datetime
 import textwrap
@@ -9,14 +9,15 @@ import calls
 import report
 import packets
 import servers.table
-from results import FREE, ONE_CPU, ONE_THREAD, TITLES
+from results import FREE, ONE_CPU, ONE_THREAD, TITLES, TOGETHER
 
 TABLES = ("summary", "rows", "published", "shares", "parked", "ring", "groups", "memory", "context",
           "adopters", "adopters_all", "adopters_checks", "adopters_host", "servers", "servers_plain",
           "servers_block", "servers_one_cpu", "servers_delay", "servers_memory",
           "servers_state", "packets", "packets_veth",
           "packets_crypto", "packets_rate", "packets_state", "calls",
-          "calls_state")
+          "calls_state", "host", "host_state", "host_percentiles", "host_servers",
+          "host_servers_apart", "host_servers_state")
 MEMORY = {
     "kernel_stack": "kernel stack",
     "slab": "slab: task_struct, pid, what a swap keeps, the mapping of the stack",
@@ -27,8 +28,8 @@ MEMORY = {
     "sum": "**sum**",
     "total": "the same, as the decrease of free memory",
 }
-SUMMARY = (("BM_Futex", ""), ("BM_PthreadCond", ""), ("BM_Pipe", ""), ("BM_SwitchTo", "swap"),
-           ("BM_StdSemaphore", ""))
+SUMMARY = (("BM_Futex", ""), ("BM_PthreadCond", ""), ("BM_Pipe", ""), ("BM_StdSemaphore", ""),
+           ("BM_SwitchTo", "wake-wait"), ("BM_SwitchTo", "swap"))
 PLACEMENTS = {FREE: "free", ONE_CPU: "one CPU", ONE_THREAD: "one thread",
               f"{ONE_CPU}, depth 4": "one CPU, 4 nested groups",
               f"{ONE_CPU}, groups 2": "one CPU, two groups",
@@ -67,8 +68,9 @@ def title(row, backend):
 class Tables:
     """A method for each table, and the figures that stand within a line."""
 
-    def __init__(self, data, programs, echo):
+    def __init__(self, data, programs, echo, here):
         self.data = data
+        self.here = here
         self.programs = programs
         self.echo = echo
         self.state = data["context"]
@@ -81,7 +83,7 @@ class Tables:
             "insn-join": figure(1e9 / self.many["exited_per_s"]),
             "thread-kib": f"{self.many['sum'] / 1024:.0f}",
             "million-gb": f"{self.many['sum'] / 1e3:.1f}",
-        }
+        } | here.figures()
 
     def value(self, row, backend, placement, column):
         return self.rows_by_key.get((row, backend, placement), {}).get(column)
@@ -92,16 +94,36 @@ class Tables:
         return ratio(self.value(*key, column), self.value("BM_Futex", "", base, column))
 
     def summary(self):
+        """Times of docs/host.json and, of the patched kernel, instructions; a dash: not run."""
         rows = []
         for row in SUMMARY:
-            free, one = (*row, FREE), (*row, ONE_CPU)
-            cells = [title(*row), figure(self.value(*free, "patched ns")),
-                     figure(self.value(*free, "patched CPU")), self.ratio(free, "patched ns"),
-                     figure(self.value(*one, "patched insn")), self.ratio(one, "patched insn")]
+            one = (*row, ONE_CPU)
+            free, together = (self.here.ns(*row, place) for place in (FREE, TOGETHER))
+            cells = [title(*row), f"{free}; **together {together}**" if together else free,
+                     self.here.ns(*one), figure(self.value(*one, "patched insn")),
+                     self.ratio(one, "patched insn")]
             bold = row == ("BM_SwitchTo", "swap")
-            rows.append(cells[:1] + [f"**{c}**" if bold and c else c for c in cells[1:]])
-        return table(["one switch", f"time, free ({self.ns})", "CPU time, free", "ratio",
-                      "insn, one CPU", "ratio"], rows)
+            rows.append(cells[:1] + [f"**{c}**" if bold and c else c or "-" for c in cells[1:]])
+        return table(["one switch", "stock: ns, free", "stock: ns, one CPU",
+                      "patched: insn, one CPU", "ratio"], rows)
+
+    def host_state(self):
+        return textwrap.wrap(f"{self.here.data['state']}.", 95)
+
+    def host_servers_state(self):
+        return textwrap.wrap(f"{self.here.data['servers_state']}.", 95)
+
+    def host(self):
+        return self.here.switches()
+
+    def host_percentiles(self):
+        return self.here.percentiles()
+
+    def host_servers(self):
+        return self.here.servers()
+
+    def host_servers_apart(self):
+        return self.here.servers_apart()
 
     def rows(self):
         rows = []

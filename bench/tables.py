@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Keep the figures in README.md and docs/ those of docs/results.json.
+"""Keep the figures in README.md and docs/ those of docs/*.json.
 
 Without an option, rewrite what is between the markers. In a file, each marker of a table has a
 line of its own:
@@ -24,6 +24,7 @@ import sys
 import adopters
 import calls
 import charts
+import host
 import packets
 import results
 import servers.table
@@ -34,6 +35,7 @@ DOCS = os.path.join(TOP, "docs")
 RESULTS = os.path.join(DOCS, "results.json")
 ADOPTERS = os.path.join(DOCS, "adopters.json")
 SERVERS = os.path.join(DOCS, "servers.json")
+HOST = os.path.join(DOCS, "host.json")
 
 # ---------------------------------------------------------------- a run -> results.json
 
@@ -146,6 +148,14 @@ def collect_servers(folder):
     return kept | found
 
 
+def collect_host(folders):
+    """Of results folders of vm/bench --host; what was not run keeps the figures that it had."""
+    kept = json.loads(read(HOST)) if os.path.exists(HOST) else {}
+    for folder in folders:
+        kept |= host.read(folder)
+    return kept
+
+
 def as_json(data):
     """One row a line."""
     def block(value):
@@ -220,10 +230,11 @@ def run(args):
     try:
         programs = collect_adopters(args.adopters) if args.adopters else json.loads(read(ADOPTERS))
         echo = collect_servers(args.servers) if args.servers else json.loads(read(SERVERS))
-        tables = Tables(data or json.loads(read(RESULTS)), programs, echo)
+        here = host.Host(collect_host(args.host) if args.host else json.loads(read(HOST)))
+        tables = Tables(data or json.loads(read(RESULTS)), programs, echo, here)
     except (LookupError, TypeError, ValueError) as error:
-        raise results.BadInput(f"{RESULTS}, {ADOPTERS} and {SERVERS}: wanted what --from, "
-                               f"--adopters and --servers write, found something else ({error!r}); "
+        raise results.BadInput(f"docs/*.json: wanted what --from, --adopters, --servers and "
+                               f"--host write, found something else ({error!r}); "
                                "run bench/tables.py with that option and a folder") from None
     texts, faults, differences = compare(tables)
     if args.check or faults:
@@ -233,6 +244,9 @@ def run(args):
     if data:
         charts.save(DOCS, ("png",), *loaded)
         write(RESULTS, as_json(data))
+    if args.host:
+        charts.save(DOCS, ("png",), [here.column()], [], {"ns": "host"})
+        write(HOST, as_json(here.data))
     if args.adopters:
         write(ADOPTERS, json.dumps(programs, indent=1) + "\n")
     if args.servers:
@@ -262,6 +276,9 @@ def main():
     option.add_argument("--servers", metavar="DIR",
                         help="first make docs/servers.json of DIR, a results folder of "
                              "vm/bench --servers")
+    option.add_argument("--host", metavar="DIR", nargs="+",
+                        help="first make docs/host.json and docs/host.png of each DIR, a results "
+                             "folder of vm/bench --host, with or without --servers")
     option.add_argument("--check", action="store_true",
                         help="change nothing; status 1 if a table or a marker is not right")
     try:

@@ -16,12 +16,12 @@ SERVERS = (
     ("Boost.Asio", ["asio"], {}),
     ("Go", ["go"], {}),
     ("thread per connection", ["threads"], {}),
-    ("tasks, free", ["tasks"], {"SWITCHTO_PLACE": "free"}),
-    ("tasks", ["tasks"], {}),
+    ("tasks on one slot, free", ["tasks"], {"SWITCHTO_PLACE": "free"}),
+    ("tasks on one slot", ["tasks"], {}),
     ("**tasks**, a slot for each CPU", ["tasks", "slots"], {}),
 )
-ANNOUNCED = (("tasks, announced, free", ["tasks", "announced"], {"SWITCHTO_PLACE": "free"}),
-             ("tasks, announced", ["tasks", "announced"], {}),
+ANNOUNCED = (("tasks on one slot, announced, free", ["tasks", "announced"], {"SWITCHTO_PLACE": "free"}),
+             ("tasks on one slot, announced", ["tasks", "announced"], {}),
              ("**tasks**, announced, a slot for each CPU", ["tasks", "announced", "slots"], {}))
 # Title, connections, requests, options of load
 LOADS = (

@@ -29,7 +29,7 @@ man_pages() {
 	return $status
 }
 
-# README and docs show the figures of docs/results.json.
+# README and docs show the figures of docs/*.json.
 tables() { "$top/bench/tables.py" --check; }
 
 # The stock source has no git, which knows commits.

@@ -174,6 +174,7 @@ expect 1 'run unpatched or here, not in both: three$' adopters same 'ok one' 'ok
 expect 1 'wanted some to pass, found none$' adopters same 'tests ended'
 expect 1 'wanted them to run to the end' adopters same 'ok one' 'ok two'
 expect 1 'none: wanted the results of vm/bench --servers, found none$' bench/tables.py --servers "$scratch/none"
+expect 1 'none: wanted the results of vm/bench --host, found none$' bench/tables.py --host "$scratch/none"
 expect 1 'wanted a folder with servers-\*.json, found none in it$' bench/servers/table.py "$scratch"
 expect 1 'wanted a folder with calls-\*.json, found none in it$' bench/calls.py "$scratch"
 

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: MIT
+"""docs/host.json and its tables: the results of vm/bench --host, also with --servers."""
+
+import glob
+import json
+import os
+import re
+import statistics
+import time
+
+import results
+import servers.host
+from results import FREE, ONE_CPU, TITLES, TOGETHER
+from servers.table import table
+
+PLACEMENTS = {FREE: "free", TOGETHER: "together", ONE_CPU: "one CPU"}
+# Lines of state.md, and what stands before each in the documents.
+STATE = {"kernel": "", "CPU": "", "hypervisor": "hypervisor ", "SMT": "SMT ", "preemption": "",
+         "load average before": "load average before "}
+PERCENTILES = ("p50", "p99", "p99.9")
+FIGURES = ("requests_per_s", "server_ns", "clients_ns", "p50", "p99")   # of host.py, in its order
+THREADS, TASKS = "thread per connection", "**tasks**, a slot for each CPU"
+ANNOUNCED = "**tasks**, announced, a slot for each CPU"
+PLAIN, APART, MANY, BLOCK = (load[0] for load in servers.host.LOADS)
+
+
+# ---------------------------------------------------------------- a run -> docs/host.json
+
+def column(folder, name):
+    columns, _ = results.load(sorted(glob.glob(os.path.join(folder, f"{name}-*.json"))))
+    if len(columns) != 1:
+        raise results.BadInput(f"{folder}: wanted {name}-*.json of one vm/bench --host, found "
+                               f"{len(columns)} kernels or machines in them")
+    return columns[0]
+
+
+def state(folder, measured, rounds):
+    with open(os.path.join(folder, "state.md"), encoding="utf-8") as file:
+        lines = dict(line[2:].strip().split(": ", 1) for line in file if line.startswith("- "))
+    lines["kernel"] = re.match(r"\S+ [\d.]+", lines["kernel"])[0]
+    day = time.strftime("%-d %B %Y", time.localtime(os.path.getmtime(measured)))
+    return ", ".join(before + lines[name] for name, before in STATE.items()) + \
+        f". {day}, medians of {rounds} alternating rounds of one run"
+
+
+def read(folder):
+    """-> what this results folder has of docs/host.json"""
+    if not os.path.exists(os.path.join(folder, "state.md")):
+        raise results.BadInput(f"{folder}: wanted the results of vm/bench --host, found none")
+    path = os.path.join(folder, "servers.json")
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        rows = [{"load": load, "server": server} | dict(zip(FIGURES, zip(*runs)))
+                for load, servers_of in found.items() for server, runs in servers_of.items()]
+        return {"servers_state": state(folder, path, len(rows[0]["p50"])), "servers": rows}
+
+    idle, hogs = column(folder, "host"), column(folder, "hogs")
+    rows = []
+    for key in sorted(idle.keys(), key=results.sort_key):
+        cells = {"idle": idle.cell(key), "hogs": hogs.cell(key)}
+        samples = {name: [round(sample, 1) for sample in cell.samples]
+                   for name, cell in cells.items() if cell and cell.value is not None}
+        rows += [dict(zip(("row", "backend", "placement"), key)) | samples] if samples else []
+    context = {name: idle.context[name] for name in results.NEEDED}
+    context["kernel"] = re.match(r"[\d.]+", context["kernel"])[0]
+    path = os.path.join(folder, "percentiles.txt")
+    with open(path, encoding="utf-8") as file:
+        lines = re.findall(r"^backend (\S+):|^BM_Stamped(\w+)/(\w+) +(\d+) +(\d+) +(\d+)",
+                           file.read(), re.M)
+    percentiles, backend = [], ""
+    for name, row, placement, *values in lines:
+        backend = name or backend
+        if row:
+            percentiles.append({"row": f"BM_{row}", "backend": backend, "placement": placement} |
+                               dict(zip(PERCENTILES, map(int, values))))
+    return {"state": state(folder, path, len(rows[0]["idle"])), "context": context,
+            "switches": rows, "percentiles": percentiles}
+
+
+# ---------------------------------------------------------------- docs/host.json -> tables
+
+def figure(samples):
+    return f"{statistics.median(samples):,.0f}" if samples else ""
+
+
+def with_range(samples):
+    if not samples or len(samples) == 1:
+        return figure(samples)
+    return f"{figure(samples)} ({min(samples):,.0f} to {max(samples):,.0f})"
+
+
+class Host:
+    """What docs/host.json holds."""
+
+    def __init__(self, data):
+        self.data = data
+        self.rows = {(r["row"], r["backend"], r["placement"]): r for r in data["switches"]}
+        self.runs = {(r["load"], r["server"]): r for r in data["servers"]}
+
+    def column(self):
+        """For the chart."""
+        run = results.Run(self.data["context"]["backend"], "", {
+            key: results.Cell(row["idle"]) for key, row in self.rows.items() if "idle" in row},
+            {}, {})
+        return results.Column(self.data["context"], [run])
+
+    def ns(self, row, backend, placement):
+        return figure(self.rows.get((row, backend, placement), {}).get("idle"))
+
+    def median(self, load, server, name):
+        values = self.runs.get((load, server), {}).get(name)
+        return statistics.median(values) if values else None
+
+    def to_threads(self, load, server):
+        rate = self.median(load, server, "requests_per_s")
+        return rate and f"{rate / self.median(load, THREADS, 'requests_per_s'):.2f}"
+
+    def figures(self):
+        """Those that stand within a line."""
+        futex, together = (statistics.median(self.rows[key]["idle"]) for key in (
+            ("BM_Futex", "", FREE), ("BM_SwitchTo", "wake-wait", TOGETHER)))
+        return {"host-machine": self.data["state"].split(", SMT")[0],
+                "host-gain": f"{futex / together:.1f}",
+                "host-spin": self.ns("BM_StdSemaphore", "", FREE),
+                "host-64": self.to_threads(PLAIN, TASKS),
+                "host-1000": self.to_threads(MANY, TASKS),
+                "host-block": self.to_threads(BLOCK, TASKS),
+                "host-announced": self.to_threads(BLOCK, ANNOUNCED)}
+
+    def switches(self):
+        rows = []
+        for (name, backend, placement), row in self.rows.items():
+            cells = [TITLES[name] + (f", {backend}" if backend else ""), PLACEMENTS[placement],
+                     with_range(row.get("idle")), with_range(row.get("hogs"))]
+            rows.append([f"**{cell}**" if placement == TOGETHER and cell else cell
+                         for cell in cells])
+        lines = table(["switch", "placement", "idle", "beside a busy loop for each CPU"], rows)
+        return [lines[0], "|---|---|---:|---:|", *lines[2:]]
+
+    def percentiles(self):
+        return table(["switch, idle", *PERCENTILES], [
+            [f"{TITLES[row['row']]}, {PLACEMENTS[row['placement']]}" +
+             f", {row['backend']}" * (row["row"] == "BM_SwitchTo"),
+             *(f"{row[name]:,}" for name in PERCENTILES)] for row in self.data["percentiles"]])
+
+    def servers(self):
+        """In brackets: divided by the threads' requests."""
+        rows = []
+        for server in dict.fromkeys(server for load, server in self.runs if load != APART):
+            cells = []
+            for load in (PLAIN, MANY, BLOCK):
+                run, ratio = self.runs.get((load, server), {}), self.to_threads(load, server)
+                cells += [figure(run.get("requests_per_s")) + (f" ({ratio})" if ratio else ""),
+                          figure([value / 1000 for value in run.get("p99", [])])]
+            rows.append([server, *cells])
+        return table(["server", "64 connections", "p99", "1,000 connections", "p99",
+                      "64, every 16th blocks for 1 ms", "p99"], rows)
+
+    def servers_apart(self):
+        rows = []
+        for load, server in self.runs:
+            if load == APART:
+                times = [self.median(load, server, name) for name in ("server_ns", "clients_ns")]
+                rows.append([server, figure(self.runs[load, server].get("requests_per_s")) or "-",
+                             *(f"{value / 1000:.1f}" for value in times)])
+        return table(["server", "requests/s", "the server, us", "the clients, us"], rows)
