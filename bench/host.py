@@ -53,7 +53,9 @@ def read(folder):
             found = json.load(file)
         rows = [{"load": load, "server": server} | dict(zip(FIGURES, zip(*runs)))
                 for load, servers_of in found.items() for server, runs in servers_of.items()]
-        return {"servers_state": state(folder, path, len(rows[0]["p50"])), "servers": rows}
+        spread = max(max(row[FIGURES[0]]) / min(row[FIGURES[0]]) for row in rows)
+        return {"servers_state": state(folder, path, len(rows[0]["p50"])),
+                "servers_spread": round(spread, 1), "servers": rows}
 
     idle, hogs = column(folder, "host"), column(folder, "hogs")
     rows = []
@@ -120,7 +122,11 @@ class Host:
         """Those that stand within a line."""
         futex, together = (statistics.median(self.rows[key]["idle"]) for key in (
             ("BM_Futex", "", FREE), ("BM_SwitchTo", "wake-wait", TOGETHER)))
+        hand_over = next(row for row in self.data["percentiles"] if row["placement"] == ONE_CPU and
+                         (row["row"], row["backend"]) == ("BM_SwitchTo", "wake-wait"))
         return {"host-machine": self.data["state"].split(", SMT")[0],
+                "host-hand-over": f"{hand_over['p50'] / 1000:.1f}",
+                "host-servers-spread": f"{self.data['servers_spread']}",
                 "host-gain": f"{futex / together:.1f}",
                 "host-spin": self.ns("BM_StdSemaphore", "", FREE),
                 "host-64": self.to_threads(PLAIN, TASKS),
