@@ -234,8 +234,8 @@ __attribute__((noinline)) struct switchto_task *switchto_dispatch_next(struct sl
 
 /* --- the hand-over --- */
 
-/* So long a task waits for a thread, before it looks again. */
-#define NO_THREAD (NSEC_PER_SEC / 1000)
+/* So long a task waits for a worker, before it looks again. */
+#define NO_WORKER (NSEC_PER_SEC / 1000)
 
 __attribute__((noinline)) struct worker *switchto_dispatch_begin(struct slot *slot,
 								  struct switchto_task *task)
@@ -246,7 +246,7 @@ __attribute__((noinline)) struct worker *switchto_dispatch_begin(struct slot *sl
 	while (unlikely(!worker) && !(worker = switchto_pool_take(slot->sched))) {
 		/* As if it slept; without memory, it is behind the others. */
 		prepare(task, WAITING);
-		if (switchto_timer_add(&slot->timers, task, switchto_now() + NO_THREAD))
+		if (switchto_timer_add(&slot->timers, task, switchto_now() + NO_WORKER))
 			task_wake(slot, task, WAITING, 0, SWITCHTO_YIELDED);
 		task = next_task(slot);
 		if (task->worker)

@@ -60,8 +60,8 @@ bool switchto_dispatch_switched(struct worker *me, pid_t result);
 struct switchto_task *switchto_dispatch_next(struct slot *slot, bool none);
 
 /*
- * @task is the next one, and has not run yet: the thread that is to run it. If there is none, @task
- * waits, and it is the thread of another one.
+ * @task is the next one, and has not run yet: the worker that is to run it. If there is none, @task
+ * waits, and it is the worker of another one.
  */
 struct worker *switchto_dispatch_begin(struct slot *slot, struct switchto_task *task);
 
@@ -106,7 +106,7 @@ static ALWAYS_INLINE struct switchto_task *next_task(struct slot *slot)
 	return (struct switchto_task *)entry;
 }
 
-/* switchto_dispatch() of a thread that has a task: so there are tasks, and it does not end. */
+/* switchto_dispatch() of a worker that has a task: so there are tasks, and it does not end. */
 static ALWAYS_INLINE void dispatch_task(struct worker *me)
 {
 	struct slot *slot = me->slot;

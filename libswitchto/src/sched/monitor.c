@@ -330,15 +330,6 @@ int switchto_monitor_begin(struct switchto_sched *sched)
 	return pthread_create(&sched->monitor_thread, NULL, monitor, sched);
 }
 
-void switchto_monitor_wake(struct switchto_sched *sched)
-{
-	uint32_t asleep = MONITOR_SLEEPS;
-
-	if (atomic_load(&sched->monitor) == MONITOR_SLEEPS &&
-	    atomic_compare_exchange_strong(&sched->monitor, &asleep, MONITOR_RUNS))
-		switchto_futex_wake(&sched->monitor);
-}
-
 void switchto_monitor_end(struct switchto_sched *sched)
 {
 	atomic_store(&sched->monitor, MONITOR_ENDS);

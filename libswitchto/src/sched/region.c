@@ -39,7 +39,7 @@ int switchto_block_begin(void)
 		me->gave_up = switchto_now();
 		switchto_region_take(me->slot, owner_word(me->epoch, BLOCKING));
 	} else {
-		switchto_monitor_wake(me->sched);
+		monitor_wake(me->sched);
 	}
 	return 0;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* The calls that begin, end and stop tasks. */
 #define _GNU_SOURCE
-#include "region.h"
 #include "sleep.h"
 #include "worker.h"
 
