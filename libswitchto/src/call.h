@@ -14,25 +14,25 @@
 
 #if defined(__x86_64__) && defined(__LP64__)
 /* The number first: a call, where it is one (-O0), may change the registers below. */
-#define SYSTEM_CALL(number, a, b, c, d, e, f)                                            \
-	__extension__({                                                                  \
-		long result_ = (number);                                                 \
-		register __typeof__(d) arg4_ __asm__("r10") = (d);                       \
-		register __typeof__(e) arg5_ __asm__("r8") = (e);                        \
-		register __typeof__(f) arg6_ __asm__("r9") = (f);                        \
-                                                                                         \
-		__asm__ volatile("syscall"                                               \
-				 : "+a"(result_)                                         \
+#define SYSTEM_CALL(number, a, b, c, d, e, f)                                                 \
+	__extension__({                                                                       \
+		long result_ = (number);                                                      \
+		register __typeof__(d) arg4_ __asm__("r10") = (d);                            \
+		register __typeof__(e) arg5_ __asm__("r8") = (e);                             \
+		register __typeof__(f) arg6_ __asm__("r9") = (f);                             \
+                                                                                              \
+		__asm__ volatile("syscall"                                                    \
+				 : "+a"(result_)                                              \
 				 : "D"(a), "S"(b), "d"(c), "r"(arg4_), "r"(arg5_), "r"(arg6_) \
-				 : "rcx", "r11", "memory");                              \
-		result_;                                                                 \
+				 : "rcx", "r11", "memory");                                   \
+		result_;                                                                      \
 	})
 #else
-#define SYSTEM_CALL(number, a, b, c, d, e, f)                            \
-	__extension__({                                                  \
+#define SYSTEM_CALL(number, a, b, c, d, e, f)                                   \
+	__extension__({                                                         \
 		long result_ = syscall((number), (a), (b), (c), (d), (e), (f)); \
-                                                                         \
-		result_ < 0 ? -errno : result_;                          \
+                                                                                \
+		result_ < 0 ? -errno : result_;                                 \
 	})
 #endif
 

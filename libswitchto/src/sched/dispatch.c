@@ -238,7 +238,7 @@ __attribute__((noinline)) struct switchto_task *switchto_dispatch_next(struct sl
 #define NO_WORKER (NSEC_PER_SEC / 1000)
 
 __attribute__((noinline)) struct worker *switchto_dispatch_begin(struct slot *slot,
-								  struct switchto_task *task)
+								 struct switchto_task *task)
 {
 	struct worker *worker = slot->spare;
 

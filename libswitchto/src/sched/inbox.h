@@ -18,7 +18,7 @@ static inline void change_ready(struct slot *slot, int n)
 
 /* @task, which has no deadline, into the queue of @slot, inside of it. */
 static inline void queue_task(struct slot *slot, struct switchto_task *task,
-				enum switchto_reason why)
+			      enum switchto_reason why)
 {
 	probe2(ready, task, why);
 	if (likely(slot->is_fifo)) {
@@ -31,7 +31,7 @@ static inline void queue_task(struct slot *slot, struct switchto_task *task,
 
 /* The same of one that has been claimed, and may have a deadline. */
 static inline void queue_claimed(struct slot *slot, struct switchto_task *task,
-				enum switchto_reason why)
+				 enum switchto_reason why)
 {
 	if (unlikely(task->timer))
 		switchto_timer_remove(&slot->timers, task);

@@ -79,7 +79,8 @@ static bool change(struct worker *me, uint32_t from, uint32_t to)
 	window();
 	do {
 		owner = owner_word(me->epoch, from);
-		if (atomic_compare_exchange_strong(&me->slot->owner, &owner, owner_word(me->epoch, to)))
+		if (atomic_compare_exchange_strong(&me->slot->owner, &owner,
+						   owner_word(me->epoch, to)))
 			return true;
 	} while (is_visited(me, owner));
 	switchto_owner_regain(me);

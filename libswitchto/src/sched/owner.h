@@ -70,9 +70,10 @@ static inline bool enter_task(struct worker *me)
 	uint32_t owner = owner_word(me->epoch, USER);
 
 	window();
-	if (unlikely(!atomic_compare_exchange_strong_explicit(
-		    &me->slot->owner, &owner, owner_word(me->epoch, INSIDE), memory_order_acquire,
-		    memory_order_relaxed)))
+	if (unlikely(!atomic_compare_exchange_strong_explicit(&me->slot->owner, &owner,
+							      owner_word(me->epoch, INSIDE),
+							      memory_order_acquire,
+							      memory_order_relaxed)))
 		return switchto_owner_enter_late(me, owner);
 	return true;
 }

@@ -64,7 +64,7 @@ int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels)
 }
 
 int switchto_sleep_for(struct worker *me, struct mark *mark, struct direction *direction,
-			   const struct timespec *deadline)
+		       const struct timespec *deadline)
 {
 	uintptr_t now;
 	int error;

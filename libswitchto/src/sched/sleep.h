@@ -68,7 +68,7 @@ static inline bool take_back(struct worker *me, _Atomic uintptr_t *word)
  * request that has to wait.
  */
 int switchto_sleep_for(struct worker *me, struct mark *mark, struct direction *direction,
-			   const struct timespec *deadline);
+		       const struct timespec *deadline);
 
 /*
  * Waits once, as switchto_sleep_for(). @now: with 0, what the word is. If that is still the task,

@@ -132,7 +132,7 @@ struct timers {
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): others write only the last line
 struct slot {
 	_Atomic uint32_t owner; /* owner.h */
-	_Atomic pid_t tid; /* of the owner, for the monitor */
+	_Atomic pid_t tid;	/* of the owner, for the monitor */
 	struct switchto_sched *sched;
 	struct worker *dispatcher;
 	struct worker *spare; /* an idle one, for the next task that begins: needs no lock */
@@ -191,8 +191,8 @@ struct switchto_sched {
 	const struct switchto_policy *wrapped; /* if the policy is the wrapper: the program's */
 	unsigned int flags;
 	void *(*main)(void *worker); /* of its threads */
-	bool has_rings; /* the engine is io_uring */
-	bool together;	/* the threads of a slot are to be on one CPU */
+	bool has_rings;		     /* the engine is io_uring */
+	bool together;		     /* the threads of a slot are to be on one CPU */
 	void (*report)(const char *text);
 	size_t stack_size;
 	unsigned int generation; /* of the process that made it */

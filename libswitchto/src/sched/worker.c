@@ -142,8 +142,7 @@ static void serve(struct worker *me)
 		do
 			if (me->task)
 				run_task(me);
-		while (switchto_dispatch(me) ||
-		       (me == me->slot->dispatcher && !is_over(me->slot)));
+		while (switchto_dispatch(me) || (me == me->slot->dispatcher && !is_over(me->slot)));
 		/* A thread that is to end does not own its last slot any more. */
 		if (me != me->slot->dispatcher)
 			break;
