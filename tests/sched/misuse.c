@@ -372,20 +372,26 @@ static void destroy_while_awaited(void *arg)
 	CHECK_EQ(&verdict, switchto_chan_destroy(NULL), 0);
 }
 
+static atomic_bool receives;
+
 static void receive_nothing(void *chan)
 {
 	int item;
 
+	atomic_store(&receives, true);
 	CHECK_ERR(&verdict, switchto_chan_recv(chan, &item, NULL), EPIPE);
 }
 
 static void close_when_awaited(void *chan)
 {
 	struct switchto_task *task = spawn_handle(NULL, receive_nothing, chan);
-	const struct timespec soon = in(5000000);
+	struct timespec soon;
 
+	/* On a busy machine it begins late. A while later, it waits. */
+	while (!atomic_load(&receives))
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	soon = in(50000000);
 	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
-	/* It waits; or it has not begun yet, on a busy machine. */
 	if (slots == 1)
 		CHECK_ERR(&verdict, switchto_chan_destroy(chan), EBUSY);
 	CHECK_EQ(&verdict, switchto_chan_close(chan), 0);
