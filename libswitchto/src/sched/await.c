@@ -78,28 +78,43 @@ int switchto_await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct
 	return (int)with_errno(await(sqe, flags, deadline));
 }
 
-long switchto_await_file(enum file_call what, int fd, const void *address, size_t length,
-			 off_t offset, int flags, const struct timespec *deadline)
+static uint8_t opcode_of(long number)
 {
-	static const uint8_t opcodes[] = {
-		[FILE_READ] = IORING_OP_READ,	  [FILE_WRITE] = IORING_OP_WRITE,
-		[FILE_READV] = IORING_OP_READV,	  [FILE_WRITEV] = IORING_OP_WRITEV,
-		[FILE_OPENAT] = IORING_OP_OPENAT, [FILE_FSYNC] = IORING_OP_FSYNC,
-	};
-	struct io_uring_sqe sqe = { 0 };
+	switch (number) {
+	case SYS_pread64:
+		return IORING_OP_READ;
+	case SYS_pwrite64:
+		return IORING_OP_WRITE;
+	case SYS_preadv:
+		return IORING_OP_READV;
+	case SYS_pwritev:
+		return IORING_OP_WRITEV;
+	case SYS_openat:
+		return IORING_OP_OPENAT;
+	default:
+		return IORING_OP_FSYNC;
+	}
+}
 
-	sqe.opcode = opcodes[what];
-	sqe.fd = fd;
-	sqe.addr = (uintptr_t)address;
-	/* More than an int, the kernel does not do at once in these system calls either. */
-	sqe.len = length < INT32_MAX ? (uint32_t)length : INT32_MAX;
-	if (what == FILE_OPENAT)
-		sqe.open_flags = (uint32_t)flags;
-	else if (what != FILE_FSYNC)
-		sqe.off = (uint64_t)offset;
-	/* To try it without blocking first would change what it does: a FIFO has another meaning. */
-	if (what == FILE_OPENAT && offset)
-		sqe.flags = IOSQE_ASYNC;
+long switchto_await_file(long number, int fd, long a, long b, long c, bool blocks,
+			 const struct timespec *deadline)
+{
+	struct io_uring_sqe sqe = {
+		.opcode = opcode_of(number),
+		/* To try it first would change what it does: a FIFO has another meaning. */
+		.flags = blocks ? IOSQE_ASYNC : 0,
+		.fd = fd,
+		.addr = (uint64_t)a,
+	};
+
+	if (number == SYS_openat) {
+		sqe.open_flags = (uint32_t)b;
+		sqe.len = (uint32_t)c; /* the mode */
+	} else if (number != SYS_fsync) {
+		/* More than an int, the kernel does not do at once in these system calls either. */
+		sqe.len = (size_t)b < INT32_MAX ? (uint32_t)b : INT32_MAX;
+		sqe.off = (uint64_t)c;
+	}
 	return await(&sqe, NULL, deadline);
 }
 #else /* built without liburing: no slot has a ring */
@@ -111,15 +126,15 @@ int switchto_await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct
 	return fail(switchto_current ? ENOSYS : EPERM);
 }
 
-long switchto_await_file(enum file_call what, int fd, const void *address, size_t length,
-			 off_t offset, int flags, const struct timespec *deadline)
+long switchto_await_file(long number, int fd, long a, long b, long c, bool blocks,
+			 const struct timespec *deadline)
 {
-	(void)what;
+	(void)number;
 	(void)fd;
-	(void)address;
-	(void)length;
-	(void)offset;
-	(void)flags;
+	(void)a;
+	(void)b;
+	(void)c;
+	(void)blocks;
 	(void)deadline;
 	return -ENOSYS;
 }

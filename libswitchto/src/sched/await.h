@@ -5,13 +5,11 @@
 
 #include "types.h"
 
-enum file_call { FILE_READ, FILE_WRITE, FILE_READV, FILE_WRITEV, FILE_OPENAT, FILE_FSYNC };
-
 /*
- * The system call of that name, for a file, at @offset, on the slot's ring: its result or a negative
- * error number. @length: bytes, vectors or the mode. @flags: of FILE_OPENAT.
+ * On the slot's ring: system call @number of a file, with its arguments. @blocks: it is not tried
+ * without blocking first. Its result, or a negative error number.
  */
-long switchto_await_file(enum file_call what, int fd, const void *address, size_t length,
-			 off_t offset, int flags, const struct timespec *deadline);
+long switchto_await_file(long number, int fd, long a, long b, long c, bool blocks,
+			 const struct timespec *deadline);
 
 #endif /* SWITCHTO_SCHED_AWAIT_H */

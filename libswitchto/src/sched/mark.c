@@ -33,31 +33,27 @@ _Atomic(struct mark *) switchto_marks[LEAVES];
 /* No descriptor with this number or a larger one has a mark. */
 static atomic_uint marks_end;
 
-/* NULL and errno: none can be. */
-static struct mark *get_mark(int number)
+/* The mark of @number: 0 or an error number. */
+static int get_mark(int number, struct mark **mark)
 {
 	const unsigned int fd = (unsigned int)number;
-	struct mark *mark = mark_of(fd), *leaf, *other = NULL;
 	unsigned int end = atomic_load(&marks_end);
+	struct mark *leaf, *other = NULL;
 
-	if (fd >= MARKS * LEAVES) {
-		errno = EBADF;
-		return NULL;
-	}
-	if (!mark) {
+	if (fd >= MARKS * LEAVES)
+		return EBADF;
+	if (!mark_of(fd)) {
 		leaf = mmap(NULL, MARKS * sizeof(*leaf), PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (leaf == MAP_FAILED) {
-			errno = ENOMEM;
-			return NULL;
-		}
+		if (leaf == MAP_FAILED)
+			return ENOMEM;
 		if (!atomic_compare_exchange_strong(&switchto_marks[fd / MARKS], &other, leaf))
 			munmap(leaf, MARKS * sizeof(*leaf));
-		mark = mark_of(fd);
 	}
 	while (end <= fd && !atomic_compare_exchange_weak(&marks_end, &end, fd + 1))
 		;
-	return mark;
+	*mark = mark_of(fd);
+	return 0;
 }
 
 /* --- what a slot polls --- */
@@ -312,13 +308,13 @@ static int add(struct slot *slot, struct mark *mark, bool output)
 	return 0;
 }
 
-struct mark *switchto_mark_add(struct slot *slot, int fd, bool output)
+int switchto_mark_add(struct slot *slot, int fd, bool output)
 {
-	struct mark *mark = get_mark(fd);
-	int error = 0;
+	struct mark *mark;
+	int error = get_mark(fd, &mark);
 
-	if (!mark)
-		return NULL;
+	if (error)
+		return error;
 	/* Two tasks may come here at once. */
 	pthread_mutex_lock(&mark->lock);
 	mark->fd = fd;
@@ -329,15 +325,13 @@ struct mark *switchto_mark_add(struct slot *slot, int fd, bool output)
 	if (error == ESTALE || (!error && !mark->slot))
 		error = add(slot, mark, output);
 	pthread_mutex_unlock(&mark->lock);
-	if (error)
-		errno = error;
-	return error ? NULL : mark;
+	return error;
 }
 
 int switchto_mark_forget(int fd, bool closes)
 {
 	struct mark *mark = mark_of((unsigned int)fd);
-	int result = 0;
+	int error = 0;
 
 	if (mark) {
 		/*
@@ -349,12 +343,12 @@ int switchto_mark_forget(int fd, bool closes)
 			expect_strays(mark->slot);
 		drop(mark, EBADF);
 	}
-	if (closes)
-		result = close(fd);
+	/* Interrupted, it is closed all the same. */
+	if (closes && close(fd) && errno != EINTR)
+		error = errno;
 	if (mark)
 		pthread_mutex_unlock(&mark->lock);
-	/* It is closed all the same. */
-	return result && errno == EINTR ? 0 : result;
+	return error;
 }
 
 void switchto_mark_new(int fd)

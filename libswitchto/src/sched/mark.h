@@ -92,15 +92,15 @@ static inline struct mark *mark_of(unsigned int fd)
 }
 
 /*
- * Has @fd polled by a slot of the caller's scheduler, also for @output: its mark, or NULL and errno.
- * EPERM: it can't be polled. EBUSY: a task of another scheduler waits for the other direction.
+ * Has @fd polled by a slot of the caller's scheduler, also for @output: 0 or an error number. EPERM: it
+ * can't be polled. EBUSY: a task of another scheduler waits for the other direction.
  */
-struct mark *switchto_mark_add(struct slot *slot, int fd, bool output);
+int switchto_mark_add(struct slot *slot, int fd, bool output);
 /* The mark is reported too often, or in vain. */
 void switchto_mark_edge(struct mark *mark);
 /* Is @mark still one of the descriptor that has the number now? If not, it is UNKNOWN afterwards. */
 bool switchto_mark_is_valid(struct mark *mark);
-/* Ends the waits for @fd with EBADF, removes its mark, and @closes it: 0, or -1 and errno. */
+/* Ends the waits for @fd with EBADF, removes its mark, and @closes it: 0 or an error number. */
 int switchto_mark_forget(int fd, bool closes);
 /* @fd is new: what is known of its number is of another descriptor. */
 void switchto_mark_new(int fd);

@@ -3,7 +3,9 @@
  * Schedulers, slots, workers and tasks: what the files of the layer share. Each file owns one thing,
  * and calls those below it only:
  *
- *	task sync chan io await scheduler stats		the public calls
+ *	task sync chan scheduler stats			the public calls
+ *	io file connect await				those of I/O
+ *	request						how a system call is made, and waited for
  *	worker						the main loop of a thread
  *	region monitor					slots that are taken away
  *	turn						several tasks at one descriptor

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: MIT
+/*
+ * How a request is performed. The call is made on a descriptor that does not block, and waits if that
+ * says EAGAIN. A read of less than was asked for has emptied a stream: then the next one waits at
+ * once, and saves the call that would say so. If there was more, that wait is over as soon as the slot
+ * polls: mark.h says why.
+ */
+#define _GNU_SOURCE
+#include "request.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+/* After so many times in vain, a descriptor is polled edge-triggered. */
+enum { IN_VAIN = 64 };
+
+int switchto_socket_type(int fd)
+{
+	socklen_t size = sizeof(int);
+	int type;
+
+	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) ? 0 : type;
+}
+
+long switchto_poll_now(int fd, short events)
+{
+	struct pollfd poller = { .fd = fd, .events = events };
+	int n;
+
+	/* With a signal, it fails even if it need not wait. */
+	do
+		n = poll(&poller, 1, 0);
+	while (n == -1 && errno == EINTR);
+	if (n == -1)
+		return -errno;
+	return n && poller.revents & POLLNVAL ? -EBADF : poller.revents;
+}
+
+long switchto_request_nap(unsigned int *count, const struct timespec *deadline)
+{
+	const nsec_t until = switchto_deadline(deadline), now = switchto_now();
+	nsec_t at = now + (50000LL << (*count < 8 ? *count : 8));
+
+	if (until < 0)
+		return -EINVAL;
+	if (until <= now)
+		return -ETIMEDOUT;
+	++*count;
+	if (at > until)
+		at = until;
+	return switchto_sleep_until(&(struct timespec){ at / NSEC_PER_SEC, at % NSEC_PER_SEC }) ?
+		       -errno :
+		       0;
+}
+
+/* Before a call that blocks. An error number: it may not be made. */
+static int begin_to_block(struct worker *me, const struct timespec *deadline)
+{
+	if (switchto_deadline(deadline) < 0)
+		return EINVAL;
+	if (atomic_load(&me->task->cancelled))
+		return ECANCELED;
+	return switchto_block_begin() ? errno : 0;
+}
+
+__attribute__((noinline)) long switchto_request_block(struct worker *me, const struct request *r)
+{
+	long result;
+	int error;
+
+	do {
+		error = begin_to_block(me, r->deadline);
+		if (error)
+			return -error;
+		result = make_call(r);
+		switchto_block_end();
+	} while (result == -EINTR);
+	return result;
+}
+
+/* --- the steps of a request --- */
+
+enum step {
+	LOOKS,	 /* at the mark: is a call to be made? */
+	WAITS,	 /* for an event, or for the turn; then it looks */
+	CHECKS,	 /* whether the descriptor does not block; then it looks */
+	CALLS,	 /* if that is interrupted, it looks */
+	NOTHING, /* was there: the call said EAGAIN; then it looks */
+	DONE,	 /* there is a result: each step may find an error */
+};
+
+struct performance {
+	struct worker *me;
+	const struct request *r;
+	struct mark *mark; /* NULL: the number never had one */
+	struct progress at;
+	struct turn turn;
+	bool checked;
+	bool tries; /* the next call is made whatever the mark says, unless that may block */
+	bool late;  /* the deadline has passed: that call is the last one */
+	unsigned int naps;
+};
+
+static inline struct direction *direction_of(const struct performance *p)
+{
+	return p->r->how & OUTPUT ? &p->mark->out : &p->mark->in;
+}
+
+static inline enum step done(struct performance *p, long result)
+{
+	p->at.result = result;
+	return DONE;
+}
+
+static inline enum step look(struct performance *p)
+{
+	p->at.word = UNKNOWN;
+	if (p->mark)
+		p->at.word = atomic_load_explicit(&direction_of(p)->word, memory_order_acquire);
+	if (!is_ready(p->at.word) && (!p->tries || (p->at.word == UNKNOWN && p->r->how & PLAIN)))
+		return WAITS;
+	return p->checked ? CALLS : CHECKS;
+}
+
+/* 0, or a negative error number. */
+static long wait_in_mark(struct performance *p)
+{
+	const struct request *r = p->r;
+	int error;
+
+	if (p->mark) {
+		struct direction *direction = direction_of(p);
+
+		if (mark_task(p->at.word) ||
+		    (atomic_load(&direction->first) && !p->turn.listed && !p->at.waited))
+			return -switchto_turn_wait(p->mark, direction, &p->turn, r->deadline);
+		if (p->at.word == NOT_READY) {
+			error = switchto_sleep_for(p->me, p->mark, direction, r->deadline);
+			if (error == EBUSY) /* another task came in between */
+				return 0;
+			if (error != ESTALE) {
+				p->at.waited = true;
+				return -error;
+			}
+		}
+	}
+	error = switchto_mark_add(p->me->slot, r->fd, r->how & OUTPUT);
+	p->mark = mark_of((unsigned int)r->fd);
+	if (error == EBUSY)
+		return switchto_request_nap(&p->naps, r->deadline);
+	return error == EPERM ? NOT_POLLED : -error;
+}
+
+static inline enum step wait_once(struct performance *p)
+{
+	const long error = wait_in_mark(p);
+
+	p->late = p->tries = error == -ETIMEDOUT;
+	if (error && !p->late)
+		return done(p, error);
+	if (!error && !p->turn.listed)
+		p->checked = true; /* by an event, or when it was added */
+	return LOOKS;
+}
+
+/*
+ * The descriptor was ready before the call: is it still the one that it was, and does it not block?
+ * Another process, or whoever closed it, may have changed that.
+ */
+static enum step check(struct performance *p)
+{
+	const long flags = CALL(fcntl, p->r->fd, F_GETFL, 0);
+
+	p->checked = true;
+	if (flags >= 0 && !(flags & O_NONBLOCK) && switchto_mark_is_valid(p->mark))
+		CALL(fcntl, p->r->fd, F_SETFL, flags | O_NONBLOCK);
+	return LOOKS;
+}
+
+/* Was the rest refused, or is there no rest? Then the part that went before is the result. */
+static bool is_over(const struct request *r)
+{
+	const bool output = r->how & OUTPUT;
+	int there = 0;
+
+	if (!(switchto_poll_now(r->fd, output ? POLLOUT : POLLIN) & (POLLHUP | POLLNVAL)))
+		return false;
+	return output || ioctl(r->fd, FIONREAD, &there) || !there;
+}
+
+static inline enum step call(struct performance *p)
+{
+	const struct request *r = p->r;
+	const long result = r->how & REST && is_over(r) ? -EPIPE : make_call(r);
+
+	p->tries = false;
+	if (result == -EINTR)
+		return LOOKS;
+	if (result == -EAGAIN)
+		return NOTHING;
+	if (result >= 0 && r->how & EMPTIES && (size_t)result < (size_t)r->b &&
+	    is_ready(p->at.word) && !(p->at.word & STICKY))
+		atomic_compare_exchange_strong(&direction_of(p)->word, &p->at.word, NOT_READY);
+	return done(p, result);
+}
+
+/*
+ * Of a socket of datagrams that was shut down, a receive that blocks says 0, and one that does not
+ * says EAGAIN.
+ */
+static bool is_shut_down(const struct request *r, struct mark *mark)
+{
+	return !(r->how & OUTPUT) && !r->call && atomic_load(&mark->hung_up) &&
+	       switchto_socket_type(r->fd) == SOCK_DGRAM &&
+	       switchto_poll_now(r->fd, POLLRDHUP) & (POLLRDHUP | POLLHUP);
+}
+
+static void clear(struct msghdr *message)
+{
+	message->msg_namelen = 0;
+	message->msg_controllen = 0;
+	message->msg_flags = 0;
+}
+
+/* The result of @r then. */
+static long receive_nothing(const struct request *r)
+{
+	struct mmsghdr *messages = pointer(r->a);
+
+	if (r->number == SYS_recvmsg)
+		clear(pointer(r->a));
+	if (r->number != SYS_recvmmsg)
+		return 0;
+	clear(&messages->msg_hdr);
+	messages->msg_len = 0;
+	return 1;
+}
+
+static enum step found_nothing(struct performance *p)
+{
+	const struct request *r = p->r;
+	struct mark *mark = p->mark;
+	uintptr_t word = p->at.word;
+	long error;
+
+	if (mark && is_shut_down(r, mark))
+		return done(p, receive_nothing(r));
+	if (p->late)
+		return done(p, -ETIMEDOUT);
+	if (r->how & ADDRESS && switchto_poll_now(r->fd, POLLOUT) & POLLOUT) {
+		p->tries = true;
+		error = switchto_request_nap(&p->naps, r->deadline);
+		return error ? done(p, error) : LOOKS;
+	}
+	if (!is_ready(word) ||
+	    !atomic_compare_exchange_strong(&direction_of(p)->word, &word, NOT_READY))
+		return LOOKS;
+	/* An error may make it ready, or what this call can't take: and does so again. */
+	if (word & STICKY || atomic_fetch_add(&mark->in_vain, 1) >= IN_VAIN)
+		switchto_mark_edge(mark);
+	return LOOKS;
+}
+
+/*
+ * A call may fail whatever there is, so it is tried before any wait. But a read of what is known to be
+ * possible may wait at once if there was nothing.
+ */
+static bool may_wait_first(const struct request *r, struct mark *mark)
+{
+	return r->how & EMPTIES && r->b && mark && atomic_load(&mark->sched) &&
+	       atomic_load(&mark->readable) && (r->how & PLAIN || atomic_load(&mark->socket));
+}
+
+/* Where a request begins that has been tried, or not. */
+static enum step first_step(struct performance *p)
+{
+	const int error = p->at.error;
+
+	p->late = error == ETIMEDOUT;
+	p->tries = p->late || !may_wait_first(p->r, p->mark);
+	if (error && !p->late && error != EBUSY && error != ESTALE)
+		return done(p, -error);
+	if (p->at.result == -EAGAIN)
+		return NOTHING;
+	return p->at.result == -EINTR ? LOOKS : DONE;
+}
+
+__attribute__((noinline)) long switchto_request_resume(struct worker *me, const struct request *r,
+						       struct progress progress)
+{
+	struct performance p = {
+		.me = me,
+		.r = r,
+		.mark = mark_of((unsigned int)r->fd),
+		.at = progress,
+		.checked = !(r->how & PLAIN),
+	};
+	enum step step = first_step(&p);
+
+	while (step != DONE) {
+		if (step == LOOKS)
+			step = look(&p);
+		else if (step == WAITS)
+			step = wait_once(&p);
+		else if (step == CHECKS)
+			step = check(&p);
+		else
+			step = step == CALLS ? call(&p) : found_nothing(&p);
+	}
+	if ((p.at.waited || p.turn.listed) && atomic_load(&direction_of(&p)->first))
+		switchto_turn_end(p.mark, direction_of(&p), &p.turn);
+	return p.at.result;
+}
+
+long switchto_request_perform(struct worker *me, const struct request *r)
+{
+	return switchto_request_resume(me, r, no_progress);
+}
+
+long switchto_request_perform_or_block(struct worker *me, const struct request *r)
+{
+	const long result = switchto_request_perform(me, r);
+
+	return result == NOT_POLLED ? switchto_request_block(me, r) : result;
+}
