@@ -468,6 +468,92 @@ static void destroy_waits(void **state)
 	verdict_assert(&verdict);
 }
 
+/* --- an event in the hand of one scheduler is for a task of another one, which ends --- */
+
+static int kept[2];
+static atomic_bool offered, held, let_go;
+
+/* In the thread that takes the event, when it is to wake the task. */
+static void hold(void)
+{
+	if (!atomic_load(&offered)) {
+		skipped = 0;
+		at_window = hold;
+		return;
+	}
+	atomic_store(&held, true);
+	usleep(50000);
+	atomic_store(&let_go, true);
+}
+
+static void have_it_polled(void *arg)
+{
+	const struct timespec past = { 0 };
+	char byte;
+
+	(void)arg;
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &past), ETIMEDOUT);
+	skipped = 0;
+	at_window = hold;
+	CHECK_EQ(&verdict, switchto_read(kept[0], &byte, 1, NULL), 1);
+}
+
+static void offer(void)
+{
+	atomic_store(&offered, true);
+	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+	for (int i = 0; i < 50000 && !atomic_load(&held); i++)
+		usleep(100);
+}
+
+/* Between the steps with which it begins to wait, before it sees that another one's slot polls. */
+static void wait_there(void *arg)
+{
+	char byte;
+
+	skipped = *(unsigned int *)arg;
+	at_window = offer;
+	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, NULL), 1);
+	CHECK(&verdict, !at_window);
+}
+
+static void *run_here(void *sched)
+{
+	CHECK_EQ(&verdict, switchto_sched_run(sched), 0);
+	return NULL;
+}
+
+static void event_in_hand(void **state)
+{
+	(void)state;
+	for (unsigned int window = 0; window < 3; window++) {
+		struct switchto_sched *first = new_sched_with(NULL, 0, 1);
+		struct switchto_sched *second = new_sched_with(NULL, 0, 1);
+		pthread_t thread;
+
+		assert_int_equal(pipe(ends), 0);
+		assert_int_equal(pipe(kept), 0);
+		atomic_store(&offered, false);
+		atomic_store(&held, false);
+		atomic_store(&let_go, false);
+		spawn(first, have_it_polled, NULL);
+		assert_int_equal(pthread_create(&thread, NULL, run_here, first), 0);
+		/* Until it sleeps. */
+		usleep(20000);
+		spawn(second, wait_there, &window);
+		run_tasks(second);
+		/* To the memory of the task, the event still points. */
+		assert_true(atomic_load(&let_go));
+		assert_int_equal(write(kept[1], "x", 1), 1);
+		pthread_join(thread, NULL);
+		run_tasks(first);
+		assert_int_equal(switchto_close(ends[0]), 0);
+		assert_int_equal(switchto_close(kept[0]), 0);
+		close(ends[1]);
+		close(kept[1]);
+	}
+}
+
 /* --- there is no thread for a task, for a while --- */
 
 enum { REFUSED = 5 };
@@ -521,6 +607,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(full_ring_times_out),
 		cmocka_unit_test(monitor_does_not_oversleep),
 		cmocka_unit_test(destroy_waits),
+		cmocka_unit_test(event_in_hand),
 		cmocka_unit_test(waits_for_a_thread),
 	};
 

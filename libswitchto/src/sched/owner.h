@@ -110,7 +110,8 @@ static inline pid_t pass(struct worker *me, struct slot *slot, struct worker *ne
 	const uint32_t epoch = me->epoch + OWNER_STATES;
 	const pid_t tid = next->tid;
 
-	atomic_store_explicit(&slot->owner, owner_word(epoch, INSIDE), memory_order_relaxed);
+	/* What @me did inside is done, for who sees another epoch: leave_others(). */
+	atomic_store_explicit(&slot->owner, owner_word(epoch, INSIDE), memory_order_release);
 	atomic_store_explicit(&slot->tid, tid, memory_order_relaxed);
 	next->epoch = epoch;
 	window();

@@ -75,8 +75,45 @@ static void end_slot(struct slot *slot)
 	free(slot->queue);
 }
 
+/* Those that can run, in this process. */
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct switchto_sched *all;
+
+/* May the owner of @slot, which was @owner, still take events that it had then? */
+static bool takes_events(struct slot *slot, uint32_t owner)
+{
+	return state_of(owner) == INSIDE && atomic_load(&slot->owner) == owner &&
+	       !atomic_load(&slot->asleep) && !atomic_load(&slot->over) &&
+	       atomic_load(&slot->sched->running);
+}
+
+/*
+ * Another scheduler may have an event in hand for a descriptor that @sched polls since, or that a task
+ * of @sched has just found with it. It has taken that task out of the mark, and is to look whether the
+ * task still sleeps. The task is over, but its memory must stay until then.
+ */
+static void leave_others(struct switchto_sched *sched)
+{
+	struct switchto_sched **at = &all;
+
+	pthread_mutex_lock(&all_lock);
+	while (*at && *at != sched)
+		at = &(*at)->next;
+	if (*at)
+		*at = sched->next;
+	for (struct switchto_sched *other = all; other; other = other->next)
+		for (unsigned int i = 0; i < other->slots; i++) {
+			const uint32_t owner = atomic_load(&other->slot[i].owner);
+
+			while (takes_events(&other->slot[i], owner))
+				sched_yield();
+		}
+	pthread_mutex_unlock(&all_lock);
+}
+
 static void free_sched(struct switchto_sched *sched)
 {
+	leave_others(sched);
 	switchto_mark_leave(sched);
 	for (unsigned int i = 0; i < sched->slots; i++)
 		end_slot(&sched->slot[i]);
@@ -96,6 +133,8 @@ static void forked(void)
 	switchto_generation++;
 	switchto_generation_offset = switchto_generation % GENERATIONS * GENERATION_SIZE;
 	switchto_mark_forked();
+	pthread_mutex_init(&all_lock, NULL);
+	all = NULL;
 }
 
 atomic_bool switchto_exiting;
@@ -209,6 +248,10 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 		free_sched(sched);
 		return fail(error);
 	}
+	pthread_mutex_lock(&all_lock);
+	sched->next = all;
+	all = sched;
+	pthread_mutex_unlock(&all_lock);
 	*sched_out = sched;
 	return 0;
 }

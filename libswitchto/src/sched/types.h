@@ -189,6 +189,7 @@ struct slot {
 enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_ENDS };
 
 struct switchto_sched {
+	struct switchto_sched *next; /* among all */
 	const struct switchto_policy *policy;
 	const struct switchto_policy *wrapped; /* if the policy is the wrapper: the program's */
 	unsigned int flags;
