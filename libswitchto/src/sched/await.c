@@ -26,12 +26,14 @@ static void give_up(struct worker *me, struct operation *operation)
 	io_uring_prep_cancel(&cancel, operation, 0);
 	for (;;) {
 		enter_task(me);
-		started = switchto_ring_start(me->slot, &cancel, NULL);
-		leave(me);
-		if (started || atomic_load(&operation->waiter.fired))
-			break;
+		started = switchto_ring_start(me->slot, &cancel, NULL) ||
+			  atomic_load(&operation->waiter.fired);
 		/* No room for it. The operation might never end by itself: so try again. */
-		switchto_yield();
+		if (!started)
+			yield_inside(me);
+		leave(me);
+		if (started)
+			break;
 	}
 	switchto_waiter_wait(&operation->waiter, NEVER, false);
 }

@@ -4,8 +4,6 @@
 #include "poll.h"
 #include "ring.h"
 
-#include <errno.h>
-
 /* --- what is to be done before a task is picked --- */
 
 /* When to submit again what the kernel had no memory for. */
@@ -209,8 +207,7 @@ __attribute__((noinline)) long switchto_dispatch_give_way(struct worker *me, lon
 	slot = me->slot;
 	if (atomic_load_explicit(&slot->budget, memory_order_relaxed) < 0 && is_due(slot)) {
 		look(slot);
-		queue_task(slot, me->task, SWITCHTO_YIELDED);
-		dispatch_task(me);
+		yield_inside(me);
 	}
 	leave(me);
 	return result;

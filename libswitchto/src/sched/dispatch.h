@@ -72,6 +72,8 @@ struct worker *switchto_dispatch_begin(struct slot *slot, struct switchto_task *
 static ALWAYS_INLINE bool hand_over(struct worker *me, struct slot *slot, struct worker *next,
 				    bool has_task)
 {
+	/* Now: once @me is idle, another slot may take it, and set its epoch. */
+	const uint32_t epoch = me->epoch + OWNER_STATES;
 	pid_t result;
 
 	if (!has_task && me != slot->dispatcher) {
@@ -79,8 +81,9 @@ static ALWAYS_INLINE bool hand_over(struct worker *me, struct slot *slot, struct
 			slot->spare = me;
 		else
 			switchto_pool_idle(me);
+		window();
 	}
-	result = switchto_switch(pass(me, slot, next));
+	result = switchto_switch(pass(slot, epoch, next));
 	slot = atomic_exchange_explicit(&me->granted, NULL, memory_order_acquire);
 	if (unlikely(!slot))
 		return switchto_dispatch_switched(me, result);
@@ -117,6 +120,13 @@ static ALWAYS_INLINE void dispatch_task(struct worker *me)
 		next = switchto_dispatch_begin(slot, task);
 	if (next != me)
 		hand_over(me, slot, next, true);
+}
+
+/* @me lets others run: inside, before and after. */
+static ALWAYS_INLINE void yield_inside(struct worker *me)
+{
+	queue_task(me->slot, me->task, SWITCHTO_YIELDED);
+	dispatch_task(me);
 }
 
 #endif /* SWITCHTO_SCHED_DISPATCH_H */

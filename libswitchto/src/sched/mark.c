@@ -260,8 +260,8 @@ static bool is_stream(struct mark *mark, int flags)
 }
 
 /*
- * With the lock. @slot is of another scheduler than the one that polls @mark: that ends. 0 or EBUSY,
- * if a task of the other one waits.
+ * With the lock. A slot of another scheduler than the caller's polls @mark: that ends. 0 or EBUSY, if a
+ * task of the other one waits.
  */
 static int leave_other(struct mark *mark)
 {
@@ -419,7 +419,7 @@ void switchto_mark_leave(const struct switchto_sched *sched)
 
 		if (!mark)
 			continue;
-		/* Somebody may be closing it. */
+		/* Somebody may be closing it, or, in set_word(), be about to look at a task of @sched. */
 		pthread_mutex_lock(&mark->lock);
 		if (mark->slot && mark->slot->sched == sched)
 			drop(mark, 0);

@@ -4,9 +4,7 @@
  * slot's dispatcher. The task goes on when it comes back, and waits for its slot when it next
  * enters the scheduler.
  *
- * A task in a blocking region loses its slot when the monitor has seen it there twice (region.c).
- *
- * Another task loses it if the CPU-time clock of its thread stands still from one look to the next:
+ * Blocking regions: region.c. Another task loses its slot if the CPU-time clock of its thread stands still from one look to the next:
  * the thread sleeps, or has no CPU. And it loses it when it has computed for a slice, by the same
  * clock, if there is anything to do for others. Without slices, that is reported.
  *
@@ -22,7 +20,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>

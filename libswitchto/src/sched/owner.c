@@ -84,7 +84,7 @@ static bool change(struct worker *me, uint32_t from, uint32_t to)
 			return true;
 	} while (is_visited(me, owner));
 	switchto_owner_regain(me);
-	/* The monitor sees that a region begins, or this sees that the monitor sleeps: region.c. */
+	/* Paired with has_region(), monitor.c: it sees BLOCKING, or monitor_wake() that it sleeps. */
 	atomic_store(&me->slot->owner, owner_word(me->epoch, to));
 	return false;
 }

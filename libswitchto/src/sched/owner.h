@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who owns a slot: the word slot->owner says it. Nobody but the functions here touches it.
+ * Who owns a slot: the word slot->owner says it. Only these functions change it.
  *
  * Its state: outside, a task of the owner runs (USER), or is in a blocking region (BLOCKING). Then
  * anybody may take the slot away, as the monitor does. Inside the scheduler (INSIDE) nobody may. In
@@ -8,22 +8,23 @@
  *
  * The epoch in the other bits changes with every owner, and a worker knows its own. So a worker that
  * has lost its slot finds out when it next enters, whoever has the slot then: the word it expects is
- * not there, and will not come back. A slot that nobody has been given is INSIDE.
+ * not there, and comes back after 2^30 owners only. A slot that nobody has been given is INSIDE.
  *
  *	function	from		to		who may call it
  *	try_enter	USER		INSIDE		the owner
  *	leave		INSIDE		USER		the owner
  *	pass		INSIDE		INSIDE, next	the owner, to another worker
  *	take		USER, BLOCKING	INSIDE, next	any thread; then it grants the slot
- *	grant		INSIDE		INSIDE		who has taken it, or begins the scheduler
+ *	grant, begin	INSIDE		INSIDE		who has taken it, or begins the scheduler
  *	visit		USER		VISITED		any thread of the scheduler
  *	end_visit	VISITED		USER		the same
  *	block		USER		BLOCKING	the owner
  *	unblock		BLOCKING	USER		the owner
  *
  * Nothing is lost when a slot is taken: the task goes on outside, and when it enters, it puts itself
- * into the slot's inbox and waits for its turn. Each change from USER, BLOCKING and VISITED compares
- * first, but for those that only one thread can make: leave, pass, grant and end_visit.
+ * into the slot's inbox and waits for its turn. Then it is INSIDE, and block or unblock goes on from
+ * there. A change from USER or BLOCKING compares and exchanges. One from INSIDE or VISITED is a store:
+ * only one thread can make it.
  */
 #ifndef SWITCHTO_SCHED_OWNER_H
 #define SWITCHTO_SCHED_OWNER_H
@@ -48,7 +49,7 @@ static inline uint32_t state_of(uint32_t owner)
 	return owner & (OWNER_STATES - 1);
 }
 
-/* try_enter() of a worker with a task, when the word is @owner. False: inside already, or in a region. */
+/* The rest of enter_task(), when the word was @owner. */
 bool switchto_owner_enter_late(struct worker *me, uint32_t owner);
 
 /* False: @me does not own its slot, or is not in USER. */
@@ -104,13 +105,15 @@ static inline bool is_inside(struct worker *me)
 	return atomic_load(&me->slot->owner) == owner_word(me->epoch, INSIDE);
 }
 
-/* @next, which waits for a slot, has @slot from now on. Its TID: it is to be switched to. */
-static inline pid_t pass(struct worker *me, struct slot *slot, struct worker *next)
+/*
+ * @next, which waits for a slot, has @slot from now on. @epoch: the owner's, + OWNER_STATES. The TID of
+ * @next: it is to be switched to.
+ */
+static inline pid_t pass(struct slot *slot, uint32_t epoch, struct worker *next)
 {
-	const uint32_t epoch = me->epoch + OWNER_STATES;
 	const pid_t tid = next->tid;
 
-	/* What @me did inside is done, for who sees another epoch: leave_others(). */
+	/* A release: whoever sees another epoch sees what the owner did inside, leave_others(). */
 	atomic_store_explicit(&slot->owner, owner_word(epoch, INSIDE), memory_order_release);
 	atomic_store_explicit(&slot->tid, tid, memory_order_relaxed);
 	next->epoch = epoch;
@@ -142,9 +145,9 @@ static inline void end_visit(struct slot *slot, uint32_t owner)
 	atomic_store(&slot->owner, owner);
 }
 
-/* Has @worker, which waits for a slot, own @slot, and wakes it. */
+/* Makes @worker, which waits for a slot, the owner of @slot, and wakes it. */
 void switchto_owner_grant(struct worker *worker, struct slot *slot);
-/* @worker, the caller, begins with @slot: grant() without a wait. */
+/* @me, the caller, owns @slot from now on. */
 void switchto_owner_begin(struct worker *me, struct slot *slot);
 /* @me has no slot: waits until it is given one. False if it is to end. */
 bool switchto_owner_await(struct worker *me);

@@ -11,7 +11,6 @@
 #include "ring.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -32,7 +31,6 @@ static int add_event(struct slot *slot, int epoll)
 
 int switchto_poll_begin(struct slot *slot)
 {
-	pthread_mutex_init(&slot->adds, NULL);
 	slot->next_epoll = -1;
 	slot->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (slot->epoll == -1)
@@ -45,6 +43,7 @@ int switchto_poll_begin(struct slot *slot)
 
 void switchto_poll_end(struct slot *slot)
 {
+	pthread_mutex_destroy(&slot->adds);
 	if (slot->event != -1)
 		close(slot->event);
 	if (slot->epoll != -1)

@@ -11,12 +11,12 @@ struct worker *switchto_pool_create(struct switchto_sched *sched);
 struct worker *switchto_pool_take(struct switchto_sched *sched);
 /* @worker has no task: it may get one of anybody. */
 void switchto_pool_idle(struct worker *worker);
-/* The first one: 0, or -1 and errno. */
+/* Creates the first one, which is idle: 0, or -1 and errno. */
 int switchto_pool_begin(struct switchto_sched *sched);
 /* Ends them all. */
 void switchto_pool_end(struct switchto_sched *sched);
 
-/* A task, used before or new, or NULL. */
+/* A task, used before or new; or NULL and errno. */
 struct switchto_task *switchto_pool_task(struct switchto_sched *sched);
 void switchto_pool_free_task(struct switchto_task *task);
 void switchto_pool_free_tasks(struct switchto_sched *sched);

@@ -6,9 +6,8 @@
 #define _GNU_SOURCE
 #include "region.h"
 #include "dispatch.h"
-#include "monitor.h"
 
-/* So long after a region has given the slot up, it was worth it. */
+/* A region that lasts for longer was worth it to give the slot up, ns. */
 #define REGION_IS_LONG 20000LL
 
 bool switchto_region_take(struct slot *slot, uint32_t owner)
@@ -19,6 +18,16 @@ bool switchto_region_take(struct slot *slot, uint32_t owner)
 	probe2(retake, slot, atomic_load_explicit(&slot->tid, memory_order_relaxed));
 	switchto_owner_grant(slot->dispatcher, slot);
 	return true;
+}
+
+/* A blocking region begins: the monitor is to see it soon. */
+static void monitor_wake(struct switchto_sched *sched)
+{
+	uint32_t asleep = MONITOR_SLEEPS;
+
+	if (atomic_load(&sched->monitor) == MONITOR_SLEEPS &&
+	    atomic_compare_exchange_strong(&sched->monitor, &asleep, MONITOR_RUNS))
+		switchto_futex_wake(&sched->monitor);
 }
 
 int switchto_block_begin(void)

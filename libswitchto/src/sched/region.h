@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Slots that lose their task: for a blocking region, or because somebody saw that it blocks. */
+/* Slots that lose their task: for a region, because the task blocks, or because its slice is over. */
 #ifndef SWITCHTO_SCHED_REGION_H
 #define SWITCHTO_SCHED_REGION_H
 

@@ -42,6 +42,7 @@ long switchto_request_nap(unsigned int *count, const struct timespec *deadline)
 {
 	const nsec_t until = switchto_deadline(deadline), now = switchto_now();
 	nsec_t at = now + (50000LL << (*count < 8 ? *count : 8));
+	int error;
 
 	if (until < 0)
 		return -EINVAL;
@@ -50,9 +51,8 @@ long switchto_request_nap(unsigned int *count, const struct timespec *deadline)
 	++*count;
 	if (at > until)
 		at = until;
-	return switchto_sleep_until(&(struct timespec){ at / NSEC_PER_SEC, at % NSEC_PER_SEC }) ?
-		       -errno :
-		       0;
+	error = switchto_sleep_pause(WAITING, at);
+	return error == ETIMEDOUT ? 0 : -error;
 }
 
 /* Before a call that blocks. An error number: it may not be made. */

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT
 /* Schedulers: how they begin, run, stop and end. */
 #define _GNU_SOURCE
+#include "dispatch.h"
 #include "mark.h"
 #include "monitor.h"
-#include "owner.h"
 #include "poll.h"
-#include "pool.h"
 #include "ring.h"
-#include "dispatch.h"
 #include "worker.h"
 #include "wrapper.h"
 
-#include <sched.h>
+#include <time.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +53,7 @@ static int begin_slot(struct slot *slot, struct switchto_sched *sched)
 	slot->queue = calloc(1, sched->policy->queue_size +
 					(sched->wrapped ? sched->wrapped->queue_size : 0));
 	slot->epoll = slot->event = -1;
+	pthread_mutex_init(&slot->adds, NULL);
 	/* Nobody owns it, and nobody may take it. */
 	atomic_init(&slot->owner, owner_word(0, INSIDE));
 	atomic_init(&slot->budget, BUDGET);
@@ -78,6 +77,12 @@ static void end_slot(struct slot *slot)
 /* Those that can run, in this process. */
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct switchto_sched *all;
+
+/* To a thread of any priority: it is to go on a bit. */
+static void give_time(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
+}
 
 /* May the owner of @slot, which was @owner, still take events that it had then? */
 static bool takes_events(struct slot *slot, uint32_t owner)
@@ -106,14 +111,13 @@ static void leave_others(struct switchto_sched *sched)
 			const uint32_t owner = atomic_load(&other->slot[i].owner);
 
 			while (takes_events(&other->slot[i], owner))
-				sched_yield();
+				give_time();
 		}
 	pthread_mutex_unlock(&all_lock);
 }
 
 static void free_sched(struct switchto_sched *sched)
 {
-	leave_others(sched);
 	switchto_mark_leave(sched);
 	for (unsigned int i = 0; i < sched->slots; i++)
 		end_slot(&sched->slot[i]);
@@ -123,8 +127,6 @@ static void free_sched(struct switchto_sched *sched)
 }
 
 /* --- forks and exits --- */
-
-unsigned int switchto_generation, switchto_generation_offset;
 
 /* The only thread of a child is no task: its scheduler's threads are not there. */
 static void forked(void)
@@ -136,8 +138,6 @@ static void forked(void)
 	pthread_mutex_init(&all_lock, NULL);
 	all = NULL;
 }
-
-atomic_bool switchto_exiting;
 
 static void at_exit(void)
 {
@@ -354,9 +354,13 @@ int switchto_sched_destroy(struct switchto_sched *sched)
 	}
 	if (atomic_load(&sched->running) || atomic_load(&sched->tasks))
 		return atomic_load(&switchto_exiting) ? 0 : fail(EBUSY);
+	/* A signal handler, or a policy: leave_others() would wait for the caller. */
+	if (switchto_current && switchto_current->slot && is_inside(switchto_current))
+		return fail(EDEADLK);
 	while (atomic_load(&sched->visitors))
-		sched_yield();
+		give_time();
 	switchto_pool_end(sched);
+	leave_others(sched);
 	free_sched(sched);
 	return 0;
 }

@@ -74,3 +74,26 @@ int switchto_sleep_for(struct worker *me, struct mark *mark, struct direction *d
 	while (!error && mark_task(now) == me->task);
 	return error;
 }
+
+int switchto_sleep_pause(uint32_t how, nsec_t deadline)
+{
+	struct worker *me;
+	int error;
+
+	if (deadline < 0)
+		return EINVAL;
+	me = enter();
+	if (!me)
+		return errno;
+	do {
+		error = prepare(me->task, how);
+		if (error == EALREADY) {
+			error = 0;
+			break;
+		}
+		error = task_cancelled(me) ? ECANCELED : task_sleep(me, deadline, how);
+	} while (!error && how == WAITING);
+	leave(me);
+	spent(me, 0);
+	return error;
+}

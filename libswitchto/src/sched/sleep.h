@@ -45,6 +45,9 @@ static ALWAYS_INLINE int sleep_in_line(struct worker *me, uint32_t how)
 	return task->woken_by;
 }
 
+/* The calling task parks, or with WAITING sleeps, where no unpark is for: 0 or an error number. */
+int switchto_sleep_pause(uint32_t how, nsec_t deadline);
+
 /* The caller is to wait, as a task or as a thread. */
 void switchto_waiter_begin(struct waiter *waiter);
 /* 0 if it fired; ETIMEDOUT, ENOMEM; ECANCELED, if the task is cancelled and @cancels. */
@@ -96,7 +99,7 @@ static ALWAYS_INLINE int slot_wait_once(struct worker *me, struct mark *mark,
 		return mark_task(seen) ? EBUSY : 0;
 	}
 	window();
-	/* Paired with the store in move(). */
+	/* Paired with the store in leave_other(), mark.c. */
 	if (unlikely(atomic_load(&mark->sched) != me->sched)) {
 		take_back(me, word);
 		switchto_sleep_stay(me);

@@ -9,6 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
+unsigned int switchto_generation, switchto_generation_offset;
+
+atomic_bool switchto_exiting;
+
 nsec_t switchto_now(void)
 {
 	struct timespec now;

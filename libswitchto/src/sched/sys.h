@@ -80,6 +80,14 @@ void switchto_futex_wake(_Atomic uint32_t *word);
 /* How many the caller may use. */
 unsigned int switchto_cpus(void);
 
+/* How many forks there were, each in the last one's child, since the library was loaded. */
+extern unsigned int switchto_generation;
+/* The same as a multiple of GENERATION_SIZE, less than ALL_GENERATIONS: types.h. */
+extern unsigned int switchto_generation_offset;
+
+/* exit(3) ends the program: destructors of static objects may find them in use. */
+extern atomic_bool switchto_exiting;
+
 /* Ends the program: @what, a call, must not fail as errno says. */
 _Noreturn void switchto_broken(const char *what);
 /* The same: @what is what the program must not do. */

@@ -222,35 +222,10 @@ int switchto_yield(void)
 
 	if (!me)
 		return -1;
-	queue_task(me->slot, me->task, SWITCHTO_YIELDED);
-	dispatch_task(me);
+	yield_inside(me);
 	cancelled = atomic_load_explicit(&me->task->cancelled, memory_order_relaxed);
 	leave(me);
 	return unlikely(cancelled) ? fail(ECANCELED) : 0;
-}
-
-/* Parked, or with WAITING asleep, where no unpark is for. */
-static int pause_task(uint32_t how, nsec_t deadline)
-{
-	struct worker *me;
-	int error;
-
-	if (deadline < 0)
-		return fail(EINVAL);
-	me = enter();
-	if (!me)
-		return -1;
-	do {
-		error = prepare(me->task, how);
-		if (error == EALREADY) {
-			error = 0;
-			break;
-		}
-		error = task_cancelled(me) ? ECANCELED : task_sleep(me, deadline, how);
-	} while (!error && how == WAITING);
-	leave(me);
-	spent(me, 0);
-	return error ? fail(error) : 0;
 }
 
 int switchto_park(const struct timespec *deadline)
@@ -258,8 +233,10 @@ int switchto_park(const struct timespec *deadline)
 	struct worker *me;
 	int error;
 
-	if (unlikely(deadline))
-		return pause_task(PARKED, switchto_deadline(deadline));
+	if (unlikely(deadline)) {
+		error = switchto_sleep_pause(PARKED, switchto_deadline(deadline));
+		return error ? fail(error) : 0;
+	}
 	/* The same, in line. */
 	me = enter();
 	if (unlikely(!me))
@@ -276,9 +253,12 @@ int switchto_park(const struct timespec *deadline)
 
 int switchto_sleep_until(const struct timespec *deadline)
 {
+	int error;
+
 	if (!deadline)
 		return fail(EINVAL);
-	return pause_task(WAITING, switchto_deadline(deadline)) && errno != ETIMEDOUT ? -1 : 0;
+	error = switchto_sleep_pause(WAITING, switchto_deadline(deadline));
+	return error && error != ETIMEDOUT ? fail(error) : 0;
 }
 
 int switchto_unpark(struct switchto_task *task)

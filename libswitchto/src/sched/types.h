@@ -3,29 +3,32 @@
  * Schedulers, slots, workers and tasks: what the files of the layer share. Each file owns one thing,
  * and calls those below it only:
  *
- *	task sync chan scheduler stats			the public calls
- *	io file connect await				those of I/O
- *	request						how a system call is made, and waited for
- *	worker						the main loop of a thread
- *	region monitor					slots that are taken away
- *	turn						several tasks at one descriptor
- *	sleep						how a task sleeps, until when
- *	dispatch					who runs next, and the hand-over
- *	poll						the wait for events: epoll
- *	mark ring					what is known of descriptors; io_uring
- *	pool						idle workers, memory of tasks
- *	wake						who is claimed, and made ready
- *	owner						the word that says who owns a slot
- *	inbox						the queue of a slot, and the way into it
- *	timer						the heap of deadlines
- *	sys						system calls, clock
+ *	scheduler stats			schedulers; what they have measured
+ *	task io file connect chan	the public calls of tasks
+ *	await sync			the same, also for those: operations of io_uring; locks
+ *	request				how a system call is made, and waited for
+ *	worker				the main loop of a thread; its pool has a pointer to it
+ *	monitor, region			who takes slots away; blocking regions
+ *	turn				several tasks at one descriptor
+ *	sleep				how a task sleeps, until when
+ *	dispatch			who runs next, and the hand-over
+ *	poll				the wait for events: epoll
+ *	mark, ring			what is known of descriptors; io_uring
+ *	pool				idle workers, memory of tasks
+ *	wake				who is claimed, and made ready
+ *	owner				the word that says who owns a slot
+ *	inbox				the queue of a slot, and the way into it
+ *	timer				the heap of deadlines
+ *	sys				system calls, clock
+ *
+ * Policies are called by pointers: fifo, priority, edf, fair; and wrapper, which measures and steals.
  *
  * Who may touch what: a slot's queue, timers and poller belong to the worker that owns the slot, and
  * only inside the scheduler (owner.h). Others reach a slot by its inbox. So nothing here needs a lock
- * but the lists of a scheduler, and marks when they are made and removed.
+ * but lists of schedulers, workers and tasks, and what is polled when that changes.
  *
- * Who has nothing to run polls: the worker that owns the slot, whatever it was before, waits for
- * descriptors and deadlines itself. There is no thread in between.
+ * The worker that owns a slot and has nothing to run waits for descriptors and deadlines itself. There
+ * is no thread in between.
  */
 #ifndef SWITCHTO_SCHED_TYPES_H
 #define SWITCHTO_SCHED_TYPES_H
@@ -59,7 +62,6 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <unistd.h>
 
 /* task->state. None but TOKEN: it runs, is ready, or has been claimed. */
 enum {
@@ -114,7 +116,7 @@ struct worker {
 	_Atomic(struct slot *) granted; /* a slot that it has been given and not taken yet */
 	pid_t tid;
 	struct slot *slot; /* that it owns, unless the monitor took it */
-	uint32_t epoch;	   /* of slot->owner when it was given the slot, by who gave it */
+	uint32_t epoch;	   /* of slot->owner; set by whoever gives it the slot */
 	struct switchto_task *task;
 	bool in_region;			 /* a blocking one */
 	nsec_t gave_up;			 /* when it began, and gave the slot up; 0: it did not */
@@ -210,7 +212,7 @@ struct switchto_sched {
 	pthread_t monitor_thread;
 	nsec_t slice;		  /* NEVER: tasks have no slices */
 	_Atomic uint32_t at_work; /* slots whose dispatcher has not found that it is over */
-	unsigned int next_mark;	  /* that the monitor verifies: poll.c */
+	unsigned int next_mark;	  /* that the monitor verifies: mark.c */
 	nsec_t verified;	  /* when it did so */
 
 	pthread_mutex_t lock; /* of the rest */
@@ -225,12 +227,6 @@ struct switchto_sched {
 /* The calling thread, if it is a worker. */
 extern _Thread_local struct worker *switchto_current __attribute__((tls_model("initial-exec")));
 
-/* How many forks there were, each in the last one's child, since the library was loaded. */
-extern unsigned int switchto_generation;
-
-/* exit(3) ends the program: destructors of static objects may find them in use. */
-extern atomic_bool switchto_exiting;
-
 /* Is @sched one of the parent, of which there are no threads here? */
 static inline bool is_parents(const struct switchto_sched *sched)
 {
@@ -242,9 +238,6 @@ static inline bool is_parents(const struct switchto_sched *sched)
  * of, see GENERATIONS: so the owner of a mutex, which may be gone, need not be asked.
  */
 enum { GENERATIONS = 4, GENERATION_SIZE = 16, ALL_GENERATIONS = GENERATIONS * GENERATION_SIZE };
-
-/* That of this process: a multiple of GENERATION_SIZE, less than ALL_GENERATIONS. */
-extern unsigned int switchto_generation_offset;
 
 /* Where a task, or another thread, waits until it is told to go on: sleep.h, wake.h. */
 struct waiter {

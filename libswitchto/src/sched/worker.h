@@ -5,7 +5,7 @@
 
 #include "types.h"
 
-/* The main function of a worker, and what it is to begin with: a slot's dispatcher or another one. */
+/* The main function of those threads. */
 void *switchto_worker_main(void *worker);
 /* @me, the caller, is the dispatcher of @slot until there are no tasks left. */
 void switchto_worker_dispatch(struct worker *me, struct slot *slot);
