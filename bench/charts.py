@@ -435,7 +435,7 @@ def save(out, kinds, columns, growths, names=None):
         if not figure:
             print(f"no chart {name}: {needed}")
             continue
+        name = names[name] if names else name
         for kind in kinds:
-            name = (names or {}).get(name, name)
             figure.savefig(os.path.join(out, f"{name}.{kind}"), dpi=150)
         plt.close(figure)

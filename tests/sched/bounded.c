@@ -399,20 +399,12 @@ static void count_report(const char *text)
 	atomic_fetch_add(&reports, 1);
 }
 
-static long long cpu_ns(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
-}
-
 static void compute_for_300_ms(void *arg)
 {
-	const long long until = cpu_ns() + 300 * MSEC;
+	const long long until = thread_cpu_ns() + 300 * MSEC;
 
 	(void)arg;
-	while (cpu_ns() < until)
+	while (thread_cpu_ns() < until)
 		;
 }
 

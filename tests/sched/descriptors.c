@@ -53,23 +53,6 @@ static void until_waiting(unsigned int wanted)
 	nap(NSEC_PER_SEC / 50);
 }
 
-static long long cpu_ns(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
-}
-
-/* What ends only after a deadline of late() was missed before. */
-static void run_in_time(struct switchto_sched *sched)
-{
-	const long long begin = now_ns();
-
-	run_tasks(sched);
-	assert_true(now_ns() - begin < 30 * NSEC_PER_SEC);
-}
-
 /* --- several tasks at one descriptor --- */
 
 enum { READERS = 6 };

@@ -61,29 +61,12 @@ static void close_ends(void)
 	switchto_close(ends[1]);
 }
 
-/* What ends only after a deadline of late() was missed before. */
-static void run_in_time(struct switchto_sched *sched)
-{
-	const long long begin = now_ns();
-
-	run_tasks(sched);
-	assert_true(now_ns() - begin < 30 * NSEC_PER_SEC);
-}
-
 static void run_one(void (*fn)(void *), void *arg)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
 	spawn(sched, fn, arg);
 	run_in_time(sched);
-}
-
-static long long cpu_ns(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
 }
 
 /* --- a short read hides nothing --- */

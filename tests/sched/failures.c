@@ -471,7 +471,7 @@ static void destroy_waits(void **state)
 /* --- an event in the hand of one scheduler is for a task of another one, which ends --- */
 
 static int kept[2];
-static atomic_bool offered, held, let_go;
+static atomic_bool polled, offered, held, let_go;
 
 /* In the thread that takes the event, when it is to wake the task. */
 static void hold(void)
@@ -495,6 +495,7 @@ static void have_it_polled(void *arg)
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &past), ETIMEDOUT);
 	skipped = 0;
 	at_window = hold;
+	atomic_store(&polled, true);
 	CHECK_EQ(&verdict, switchto_read(kept[0], &byte, 1, NULL), 1);
 }
 
@@ -533,12 +534,15 @@ static void event_in_hand(void **state)
 
 		assert_int_equal(pipe(ends), 0);
 		assert_int_equal(pipe(kept), 0);
+		atomic_store(&polled, false);
 		atomic_store(&offered, false);
 		atomic_store(&held, false);
 		atomic_store(&let_go, false);
 		spawn(first, have_it_polled, NULL);
 		assert_int_equal(pthread_create(&thread, NULL, run_here, first), 0);
-		/* Until it sleeps. */
+		while (!atomic_load(&polled))
+			usleep(100);
+		/* Mostly, it sleeps then. */
 		usleep(20000);
 		spawn(second, wait_there, &window);
 		run_tasks(second);

@@ -411,6 +411,37 @@ static void channels(void **state)
 	run_tasks(sched);
 }
 
+/* --- a policy that destroys a scheduler --- */
+
+static struct switchto_sched *another;
+
+static void destroy_and_enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
+{
+	if (another)
+		CHECK_ERR(&verdict, switchto_sched_destroy(another), EDEADLK);
+	switchto_fifo.enqueue(queue, entry, why);
+}
+
+static void yield_once(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_yield(), 0);
+}
+
+static void policies(void **state)
+{
+	struct switchto_policy policy = switchto_fifo;
+	struct switchto_sched *sched;
+
+	(void)state;
+	policy.enqueue = destroy_and_enqueue;
+	sched = new_sched(&policy);
+	spawn(sched, yield_once, NULL);
+	another = new_sched(NULL);
+	run_tasks(sched);
+	assert_int_equal(switchto_sched_destroy(another), 0);
+}
+
 /* --- fork() --- */
 
 static struct switchto_mutex mutex;
@@ -628,6 +659,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(thread_that_ends),
 		cmocka_unit_test(environment_is_new),
 		cmocka_unit_test(mask_of_the_run),
+		cmocka_unit_test(policies),
 		cmocka_unit_test(channels),
 		cmocka_unit_test(mutex_of_the_parent),
 		cmocka_unit_test(child_that_returns),

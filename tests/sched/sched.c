@@ -63,3 +63,29 @@ struct timespec in(long long ns)
 	time.tv_nsec = ns % NSEC_PER_SEC;
 	return time;
 }
+
+void run_in_time(struct switchto_sched *sched)
+{
+	const long long begin = now_ns();
+
+	run_tasks(sched);
+	assert_true(now_ns() - begin < 30 * NSEC_PER_SEC);
+}
+
+static long long time_of(clockid_t clock)
+{
+	struct timespec time;
+
+	clock_gettime(clock, &time);
+	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
+}
+
+long long cpu_ns(void)
+{
+	return time_of(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+long long thread_cpu_ns(void)
+{
+	return time_of(CLOCK_THREAD_CPUTIME_ID);
+}

@@ -652,14 +652,6 @@ static void bad_options(void **state)
 	verdict_assert(&v);
 }
 
-static long long cpu_ns(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
-}
-
 static void compute_until_reported(void *arg)
 {
 	char tid[40];
@@ -667,8 +659,8 @@ static void compute_until_reported(void *arg)
 	(void)arg;
 	/* It loses its slot if it does not get the CPU. Then it begins again. */
 	while (!atomic_load(&reports)) {
-		for (long long until = cpu_ns() + NSEC_PER_SEC * 3 / 2;
-		     cpu_ns() < until && !atomic_load(&reports);)
+		for (long long until = thread_cpu_ns() + NSEC_PER_SEC * 3 / 2;
+		     thread_cpu_ns() < until && !atomic_load(&reports);)
 			;
 		if (!atomic_load(&reports))
 			CHECK_EQ(&verdict, switchto_yield(), 0);
@@ -733,10 +725,10 @@ static void reported_on_stderr(void **state)
 
 static void compute_and_poll(void *arg)
 {
-	const long long until = cpu_ns() + NSEC_PER_SEC * 3 / 2;
+	const long long until = thread_cpu_ns() + NSEC_PER_SEC * 3 / 2;
 
 	(void)arg;
-	while (cpu_ns() < until) {
+	while (thread_cpu_ns() < until) {
 		/* The monitor looks several times meanwhile. */
 		const long long next = now_ns() + NSEC_PER_SEC / 50;
 		const struct timespec soon = in(NSEC_PER_SEC / 50 + NSEC_PER_SEC / 10000);

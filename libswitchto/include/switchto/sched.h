@@ -308,8 +308,10 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags);
  * In the child of a fork() it frees a scheduler of the parent, which may run there. If it is called
  * while exit(3) ends the program, and there are tasks, it does nothing.
  *
+ * It waits for a moment, until other schedulers have no event in hand for tasks of @sched.
+ *
  * Return: 0, or -1 and errno: EBUSY, switchto_sched_run() has not returned, or there are tasks;
- * EINVAL, @sched is NULL.
+ * EDEADLK, the caller is a function of another scheduler's policy; EINVAL, @sched is NULL.
  */
 int switchto_sched_destroy(struct switchto_sched *sched);
 

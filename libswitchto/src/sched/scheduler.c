@@ -9,9 +9,9 @@
 #include "worker.h"
 #include "wrapper.h"
 
-#include <time.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* The default. */
 enum { SLICE = 10000000 };
