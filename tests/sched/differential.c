@@ -199,6 +199,11 @@ static short ready(int fd, short events)
 	return poll(&poller, 1, 0) == 1 ? poller.revents : 0;
 }
 
+static bool is_tty(enum kind kind)
+{
+	return kind == PTY || kind == LINES;
+}
+
 static size_t available(int fd)
 {
 	int n = 0;
@@ -342,20 +347,22 @@ static bool needs_all(enum call call, enum kind kind)
 	       (kind == TCP && call == RECV_PEEK_ALL);
 }
 
-/* What @kind carries in the background: until the other side has it, or for some ms. */
-static void settle(enum kind kind, int from, int to, size_t before, long written)
+/*
+ * What @kind carries in the background: until the other side has it. Of TCP, some bytes are never
+ * counted, so only for some ms. Those of a tty come all, on a busy machine later.
+ */
+static void settle(enum kind kind, int to, size_t before, long written)
 {
-	const long long until = now_ns() + 5000000;
+	const long long until = now_ns() + (is_tty(kind) ? NSEC_PER_SEC : NSEC_PER_SEC / 200);
 
 	if (written <= 0)
 		return;
-	if (kind == TCP || kind == PTY || kind == LINES)
+	if (kind == TCP || is_tty(kind))
 		while (available(to) < before + (size_t)written && now_ns() < until)
 			sched_yield();
 	else if (kind == UDP)
 		while (!ready(to, POLLIN) && now_ns() < until)
 			sched_yield();
-	(void)from;
 }
 
 static void fill(char *buffer, size_t size, unsigned int seed, enum kind kind)
@@ -594,7 +601,7 @@ static bool prepare(const struct action *a, enum kind kind)
 {
 	const int fd = run.fd[a->side], other = run.fd[!a->side];
 	const bool helpless = run.closed[!a->side] || run.silent[!a->side] || is_one_way(kind);
-	const size_t room = kind == PTY || kind == LINES ? 1000 : 20000;
+	const size_t room = is_tty(kind) ? 1000 : 20000;
 	size_t there;
 
 	run.wanted = 0;
@@ -605,7 +612,7 @@ static bool prepare(const struct action *a, enum kind kind)
 		return false;
 	if (a->call == WRITE_MUCH)
 		/* A tty takes only so much; and packets of a pipe are many. */
-		return !run.closed[!a->side] && kind != PTY && kind != LINES && kind != PACKETS;
+		return !run.closed[!a->side] && !is_tty(kind) && kind != PACKETS;
 	/* Nobody reads, so there must be room for all. */
 	if (writes(a->call) && !run.closed[!a->side] && kind != A_FILE)
 		return !(is_one_way(kind) && a->side == 0) && kind != DGRAM && kind != SEQPACKET &&
@@ -665,7 +672,7 @@ static long help(const struct action *a, enum kind kind)
 static void act(struct action *a, unsigned int number, enum kind kind)
 {
 	struct outcome *outcome = &a->outcome[run.tasks];
-	const int fd = run.fd[a->side], other = run.fd[!a->side];
+	const int other = run.fd[!a->side];
 	size_t before = 0;
 	long long began;
 
@@ -686,7 +693,7 @@ static void act(struct action *a, unsigned int number, enum kind kind)
 	/* Found only when the deadline had passed, although nothing told of it. */
 	outcome->late = now_ns() - began >= LATE / 2;
 	if (writes(a->call) && a->call != WRITE_MUCH && !run.closed[!a->side])
-		settle(kind, fd, other, before, outcome->result);
+		settle(kind, other, before, outcome->result);
 }
 
 /* All sequences of the batch, by one side. */
@@ -801,7 +808,7 @@ static void generate(struct sequence *s)
 		/* Where only one direction is possible, mostly that one. */
 		if (is_one_way(s->kind) && roll(8))
 			a->side = writes(a->call);
-		a->size = 1 + roll(roll(3) ? 20 : s->kind == PTY || s->kind == LINES ? 100 : MOST);
+		a->size = 1 + roll(roll(3) ? 20 : is_tty(s->kind) ? 100 : MOST);
 	}
 }
 
