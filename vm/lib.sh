@@ -6,7 +6,7 @@
 #
 #	build/vm/venv/			virtme-ng
 #	build/vm/linux-VER-stock/	the kernel source, obj-CONFIG/ inside
-#	build/vm/linux-VER-patched/	the same with kernel/patches/VER/ applied
+#	build/vm/linux-VER-patched/	the same with kernel/patches/VER/ applied, and kernel/selftests/
 #	build/vm/log/			one log per step
 #
 # A step writes beside its target and renames at the end. So a target that exists is whole,

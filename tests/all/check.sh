@@ -32,16 +32,22 @@ man_pages() {
 # README and docs show the figures of docs/*.json.
 tables() { "$top/bench/tables.py" --check; }
 
+# The patches as they are mailed, without the cover letter, in $series.
+export_series() {
+	rm -rf "$out/series-$name"
+	"$top/kernel/export" "$opt_kernel" "$out/series-$name" || return 1
+	series=("$out/series-$name"/0*[1-9]*.patch)
+}
+
 # The stock source has no git, which knows commits.
 checkpatch() {
 	local p status=0
 	want_source
+	export_series || return 1
 	cd "$stock" || return 1
-	# Not the cover letter, which is in no series.
-	while read -r p; do
-		perl scripts/checkpatch.pl --strict --no-tree --no-signoff --ignore FILE_PATH_CHANGES,UNKNOWN_COMMIT_ID \
-			"$top/kernel/patches/$opt_kernel/$p" || status=1
-	done < "$top/kernel/patches/$opt_kernel/series"
+	for p in "${series[@]}"; do
+		perl scripts/checkpatch.pl --strict --no-tree --no-signoff --ignore FILE_PATH_CHANGES,UNKNOWN_COMMIT_ID "$p" || status=1
+	done
 	return $status
 }
 
@@ -154,7 +160,7 @@ in_vm_once() { # CONFIG CPUS CMD...
 # After each patch, the kernel builds and boots, or the selftests compile: git bisect must
 # not stop at a fault of the series.
 each_patch() {
-	local p status swap backend patches=$top/kernel/patches/$opt_kernel failed=0
+	local p status swap backend failed=0
 	opt_patched=stock opt_cpus=2 opt_timeout=600
 	want_vm
 	tree=$vm/linux-$opt_kernel-each
@@ -163,9 +169,10 @@ each_patch() {
 	image=$tree/obj-$opt_config/arch/x86/boot/bzImage
 	kselftest=$out/each-kselftest
 	mkdir -p "$kselftest"
-	for p in $(cat "$patches/series"); do
-		patch -d "$tree" -p1 --no-backup-if-mismatch -F0 -f < "$patches/$p" || return 1
-		if grep -q '^+++ b/tools/' "$patches/$p"; then
+	export_series || return 1
+	for p in "${series[@]}"; do
+		patch -d "$tree" -p1 --no-backup-if-mismatch -F0 -f < "$p" || return 1
+		if grep -q '^+++ b/tools/' "$p"; then
 			build_kselftest || { echo "FAIL $p: the selftests do not compile"; return 1; }
 			echo "PASS $p: the selftests compile"
 			continue

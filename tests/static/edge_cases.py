@@ -2,21 +2,19 @@
 # SPDX-License-Identifier: MIT
 """Checks that docs/edge-cases.md, and SECURITY.md if there is one, name tests that exist.
 
-usage: edge_cases.py [--selftest FILE]... [DOCUMENT ...]
+usage: edge_cases.py [DOCUMENT ...]
 
 The tables name a test in backquotes: `FILE: NAME`. Further tests of that file, until
 a semicolon, are `NAME` alone. A * or ... in a name stands for anything. FILE is the
 path of a source file or a script in tests/, NAME a function there that is run; or
-FILE is a kernel selftest, NAME a TEST, FIXTURE.TEST or FIXTURE.VARIANT.TEST; or FILE
-is vm/test, NAME one of its tests. In edge-cases.md, the rows K1 to K26 and L1 to L12
+FILE is in kernel/selftests/, NAME a TEST, FIXTURE.TEST or FIXTURE.VARIANT.TEST; or
+FILE is vm/test, NAME one of its tests. In edge-cases.md, the rows K1 to K26 and L1 to L12
 must all be there, and each line of the tables must have a test.
 
---selftest FILE: look there instead of in the patches, while writing a series.
 Exit status: 0 if all is well, 1 if not, 2 for a wrong command line.
 """
 
 import argparse
-import collections
 import fnmatch
 import pathlib
 import re
@@ -35,25 +33,6 @@ def read(path):
     except OSError as error:
         sys.exit(f"edge_cases.py: wanted to read {path}, got {error.strerror}; "
                  "is this a whole checkout?")
-
-
-def patched_files(folder):
-    """For each file that the series makes or changes, the lines that the series adds."""
-    files = {}
-    for patch in read(folder / "series").split():
-        lines = None
-        for line in read(folder / patch).splitlines():
-            if line.startswith("+++ "):
-                name = line[4:].split("\t")[0]
-                lines = files.setdefault(pathlib.PurePath(name).name, [])
-            elif line.startswith("--- ") or lines is None:
-                continue
-            elif line.startswith("+"):
-                lines.append(line[1:])
-            elif line.startswith("-") and line[1:] in lines:
-                # The series removes a line of its own: drop any that is the same.
-                lines.remove(line[1:])
-    return {name: "\n".join(lines) for name, lines in files.items()}
 
 
 def selftest_names(text):
@@ -90,13 +69,7 @@ def program_names(text):
 class Sources:
     """All that a name may lead to."""
 
-    def __init__(self, selftests):
-        # A kernel may have a test that others do not need.
-        self.patched = collections.defaultdict(str)
-        for folder in (TOP / "kernel" / "patches").iterdir():
-            for name, text in patched_files(folder).items():
-                self.patched[name] += text + "\n"
-        self.patched.update({file.name: read(file) for file in selftests})
+    def __init__(self):
         self.built = "".join(map(read, (TOP / "tests").rglob("CMakeLists.txt")))
         self.known = {}
 
@@ -119,9 +92,10 @@ class Sources:
             if path.suffix == ".c":
                 return program_names(text)
             return set(re.findall(r"^(\w+)\(\)", text, re.M))
-        if file in self.patched:
-            return selftest_names(self.patched[file])
-        return "no such file in tests/ nor in the patches"
+        path = TOP / "kernel" / "selftests" / file
+        if path.is_file():
+            return selftest_names(read(path))
+        return "no such file in tests/ nor in kernel/selftests/"
 
     def wrong(self, file, name):
         """What is wrong with a test of that name, or None."""
@@ -188,7 +162,6 @@ def wrong_rows(text):
 def main():
     parser = argparse.ArgumentParser(add_help=False, usage=__doc__.split("\n\n")[1][7:])
     parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--selftest", type=pathlib.Path, action="append", default=[])
     parser.add_argument("document", nargs="*", type=pathlib.Path)
     options = parser.parse_args()
     if options.help:
@@ -200,7 +173,7 @@ def main():
         documents = [TOP / "docs" / "edge-cases.md"]
         if (TOP / "SECURITY.md").exists():
             documents.append(TOP / "SECURITY.md")
-    sources = Sources(options.selftest)
+    sources = Sources()
 
     complaints, tests = [], set()
     for document in documents:

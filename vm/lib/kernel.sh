@@ -230,18 +230,84 @@ want_kernel() {
 	unlock
 }
 
-# The kernel selftests of futexes, upstream's and the series', into a folder
+# What $opt_kernel has of FILE: #if LINUX_AT_LEAST(6, 16) ... #else ... #endif, without these lines.
+for_kernel() { # FILE...
+	awk -v version="$opt_kernel" '
+		BEGIN { split(version, v, "."); keep = 1 }
+		/^#if LINUX_AT_LEAST\([0-9]+, [0-9]+\)$/ {
+			split($0, least, /[^0-9]+/)
+			keep = v[1] * 1000 + v[2] >= least[2] * 1000 + least[3]
+			depth = 1
+			next
+		}
+		depth && /^#if/ { depth++ }
+		depth == 1 && /^#else/ { keep = !keep; next }
+		depth && /^#endif/ && !--depth { keep = 1; next }
+		keep' "$@" | cat -s
+}
+
+functional=tools/testing/selftests/futex/functional
+
+# FILEs of kernel/selftests/ into TREE, which has the futex selftests of $stock, and all programs
+# and headers that are there then into the lists.
+add_selftests() { # TREE FILE...
+	local tests=$1/$functional file programs headers
+
+	for file in "${@:2}"; do
+		case $file in
+		*.patch) patch -d "$1" -p1 --no-backup-if-mismatch -F0 -f -s < "$top/kernel/selftests/$file" || return 1 ;;
+		*) for_kernel "$top/kernel/selftests/$file" > "$tests/$file" || return 1 ;;
+		esac
+	done
+	programs=$(cd "$tests" && find . -name 'futex_swap*.c' | sed 's,^\./\(.*\)\.c$,\1,' | LC_ALL=C sort | tr '\n' ' ')
+	headers=$(cd "$tests" && find . -name 'futex_swap*.h' | sed 's,^\./,,' | LC_ALL=C sort | tr '\n' ' ')
+	awk -v headers="$headers" -v programs="$programs" '
+		/^LOCAL_HDRS := / { more = headers }
+		/^TEST_GEN_PROGS := / { more = programs }
+		more && !/\\$/ { n = split(more, name); for (i = 1; i <= n; i++) $0 = $0 " \\\n\t" name[i]; more = "" }
+		{ print }' "$stock/$functional/Makefile" > "$tests/Makefile"
+	[ -n "$programs" ] || return 0
+	# shellcheck disable=SC2086
+	printf '%s\n' $programs | cat "$stock/$functional/.gitignore" - > "$tests/.gitignore"
+	# shellcheck disable=SC2086
+	{ printf '\necho\n'; printf './%s\n' $programs; } | cat "$stock/$functional/run.sh" - > "$tests/run.sh"
+}
+
+# The files of kernel/selftests/ in the order of its series.
+selftest_files() { sed -n 's/^== //p' "$top/kernel/selftests/series" | tr '\n' ' '; }
+
+# The selftests into the patched tree. A file that stays the same keeps its time, so that make
+# compiles only what has changed.
+copy_selftests() {
+	local new=$vm/selftests-$opt_kernel.new folder=${functional%/*} file
+
+	rm -rf "$new"
+	mkdir -p "$new/${folder%/*}"
+	cp -a "$stock/$folder" "$new/$folder"
+	cp "$tree/MAINTAINERS" "$new/"
+	# shellcheck disable=SC2046
+	add_selftests "$new" $(selftest_files) || return 1
+	(cd "$new/$folder" && find . -type f) | while read -r file; do
+		cmp -s "$new/$folder/$file" "$tree/$folder/$file" ||
+			cp --preserve=mode --remove-destination "$new/$folder/$file" "$tree/$folder/$file" || exit
+	done || return 1
+	rm -rf "$new"
+}
+
+# The kernel selftests of futexes, upstream's and kernel/selftests/, into a folder
 # for each version.
 want_kselftest() {
 	kselftest=$top/build/kselftest-$opt_kernel
 	mkdir -p "$kselftest" || die "wanted to write $kselftest, can't; is the disk full or the folder not yours?"
 	lock
-	step kselftest "building the kernel's futex selftests" build_kselftest
+	step kselftest "building the kernel's futex selftests" make_kselftest
 	unlock
 }
 
+make_kselftest() { copy_selftests && build_kselftest; }
+
 build_kselftest() {
 	make -C "$tree/obj-$opt_config" ARCH=x86_64 headers &&
-		make -C "$tree/tools/testing/selftests/futex/functional" ARCH=x86_64 OUTPUT="$kselftest" \
+		make -C "$tree/$functional" ARCH=x86_64 OUTPUT="$kselftest" \
 			KHDR_INCLUDES="-isystem $tree/obj-$opt_config/usr/include"
 }
