@@ -66,6 +66,9 @@ expect 1 'folder that can be written' vm/bench --quick --results /proc/results
 expect 2 'end of the line' vm/test -R
 expect 2 "wanted one of: .*systemc.*; found 'nothing'" vm/adopt nothing
 expect 2 "found 'often'" vm/adopt --rounds often systemc
+expect 2 'wanted a VERSION and at most one DIR, found 0' kernel/export
+expect 2 "wanted one of: .*found '2.4'" kernel/export 2.4
+expect 2 'wanted an empty or a new folder, found files in vm' kernel/export 6.12 vm
 
 # A guest that works: status, both streams, standard input, the folder.
 expect 3 '^to stderr$' vm/run --accel tcg -- sh -c 'echo to stdout; echo to stderr >&2; exit 3'
