@@ -158,6 +158,39 @@ APT_CONFIG=$scratch/apt.conf "$copy/vm/adopt" --list > "$scratch/list"
 grep -q '^fake .*Fake 1, not here: wanted a Debian mirror' "$scratch/list" ||
 	{ echo 'FAIL: vm/adopt --list: wanted a reason why fake can not run here'; failed=1; }
 
+# Tables of broken variants, with faults: LINE... after the first four, on a tree of one file.
+mkdir "$scratch/tree"
+printf '%s\n' 'static int f(int a)' '{' '	if (a) {' '		a++;' '		a++;' '	}' '' '	return a;' '}' \
+	'' 'int g(int a)' '{' '	return a;' '}' > "$scratch/tree/f.c"
+variants=$scratch/variants
+# shellcheck disable=SC2317 # called by expect
+check_table() {
+	printf '%s\n' '[one]' 'Owed: much' 'Broken: all' 'Caught by: test' "$@" > "$variants"
+	tests/broken/variants.py --kernel 7.3 "$variants" check "$scratch/tree"
+}
+expect 0 '^$' check_table '@ f.c f' '-	return a;' '+	return 0;'
+expect 1 'variants:5: one: wanted the old lines once in f\(\) of f.c, found them 2 times; add' check_table '@ f.c f' '-	a++;'
+expect 1 'variants:5: one: wanted the old lines once in f.c, found them 2 times; add' check_table '@ f.c' '-	return a;'
+expect 1 'variants:5: one: .*f\(\) of f.c, found them nowhere; write' check_table '@ f.c f' '-	a--;'
+expect 1 'variants:5: one: wanted a function h in f.c, found none; correct' check_table '@ f.c h' '-	a++;'
+expect 1 "variants:5: one: wanted f.h in .*, found none; correct" check_table '@ f.h f' '-	a++;'
+expect 1 'variants:5: wanted lines that change .* add' check_table '@ f.c f' ' 	a++;'
+expect 1 'variants:5: wanted lines that change .* add' check_table '@ f.c f' '+	a++;'
+expect 1 "variants:5: wanted one of Owed, .*; found 'Seconts'; correct" check_table 'Seconts: 9' '@ f.c g' '-	return a;'
+expect 1 "variants:1: wanted 'Seconds' to match .*, found 'long'; correct" check_table 'Seconds: long' '@ f.c g' '-	return a;'
+expect 1 "variants:6: wanted \[NAME\], .*; found 'a--;'; see" check_table '@ f.c g' 'a--;'
+expect 1 'variants:1: wanted Owed, .* in \[one\], found no @; add' check_table
+expect 1 'variants:7: wanted Owed, .* in \[two\], found no Owed, no Broken, no Caught by, no @; add' \
+	check_table '@ f.c g' '-	return a;' '[two]'
+expect 1 'variants:8: wanted each name once for a version, .*; found \[one\] after .*variants:1; choose' \
+	check_table '@ f.c g' '-	return a;' '' '[one]' '@ f.c f'
+# An override, and lines that stand deeper in the file than in the table.
+expect 0 '^$' check_table '@ f.c g' '-	a--;' '' '[one] 7.3' '@ f.c g' '@ f.c f' ' if (a) {' '-	a++;' '+	a--;'
+tests/broken/variants.py --kernel 7.3 "$variants" diff "$scratch/tree" one | grep -q $'^+\t\ta--;$' ||
+	{ echo 'FAIL: wanted the new line with the indentation of the old one'; failed=1; }
+expect 2 "wanted names .* found 'two'" tests/broken/variants.py "$variants" names two
+expect 1 'none: wanted a table' tests/broken/variants.py "$scratch/none" names
+
 # Results of programs: another output, a test that libswitchto breaks, tests that were cut off.
 run='{"benchmark": "b", "seconds": 1, "cpu": 1'
 fake=$scratch/fake
