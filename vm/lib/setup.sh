@@ -63,7 +63,7 @@ unlock() { exec 9>&-; }
 
 need_space() { # MEGABYTES WHAT FOR
 	local free
-	free=$(df -Pm "$vm" | awk 'NR == 2 { print $4 }')
+	free=$(mkdir -p "$vm" && df -Pm "$vm" | awk 'NR == 2 { print $4 }')
 	[ "$free" -ge "$1" ] ||
 		die "wanted $1 MB free for $2, found $free MB in $top; free some, or put the checkout on a larger disk"
 }
