@@ -52,6 +52,7 @@ checkpatch() {
 }
 
 broken_variants_apply() { "$top/vm/broken" --apply --kernel "$opt_kernel"; }
+library_variants_apply() { "$top/tests/broken/variants.py" "$top/tests/broken/library/variants" check "$top"; }
 
 sparse() { # the kernel's files that the patches touch
 	kernel bench
