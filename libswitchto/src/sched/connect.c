@@ -26,18 +26,11 @@ int switchto_accept(int fd, struct sockaddr *address, socklen_t *length, int fla
 	return (int)end_call(me, result);
 }
 
-static long poll_call(const struct request *r)
-{
-	const long found = switchto_poll_now(r->fd, (short)r->a);
-
-	return found ? found : -EAGAIN;
-}
-
 int switchto_poll(int fd, short events, const struct timespec *deadline)
 {
 	const bool output = events & POLLOUT;
-	const struct request r = REQUEST_OF(output ? OUTPUT : INPUT, fd, deadline, poll_call,
-					    events);
+	const struct request r = REQUEST_OF(output ? OUTPUT : INPUT, fd, deadline,
+					    switchto_poll_call, events);
 	struct mark *mark = mark_of((unsigned int)fd);
 	struct worker *me = current_task();
 	struct progress p = no_progress;
@@ -59,7 +52,7 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 		     const struct timespec *deadline)
 {
 	/* An error ends the wait, too. */
-	const struct request r = REQUEST_OF(OUTPUT, fd, deadline, poll_call, POLLOUT);
+	const struct request r = REQUEST_OF(OUTPUT, fd, deadline, switchto_poll_call, POLLOUT);
 	struct mark *mark = mark_of((unsigned int)fd);
 	struct worker *me = current_task();
 	unsigned int naps = 0, waits = 0;

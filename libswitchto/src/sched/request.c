@@ -16,12 +16,12 @@
 /* After so many times in vain, a descriptor is polled edge-triggered. */
 enum { IN_VAIN = 64 };
 
-int switchto_socket_type(int fd)
+int switchto_socket_option(int fd, int option)
 {
 	socklen_t size = sizeof(int);
-	int type;
+	int value;
 
-	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) ? 0 : type;
+	return getsockopt(fd, SOL_SOCKET, option, &value, &size) ? 0 : value;
 }
 
 long switchto_poll_now(int fd, short events)
@@ -36,6 +36,13 @@ long switchto_poll_now(int fd, short events)
 	if (n == -1)
 		return -errno;
 	return n && poller.revents & POLLNVAL ? -EBADF : poller.revents;
+}
+
+long switchto_poll_call(const struct request *r)
+{
+	const long found = switchto_poll_now(r->fd, (short)r->a);
+
+	return found ? found : -EAGAIN;
 }
 
 long switchto_request_nap(unsigned int *count, const struct timespec *deadline)

@@ -9,6 +9,8 @@
 #include "sleep.h"
 #include "turn.h"
 
+#include <sys/socket.h>
+
 enum {
 	INPUT = 0,
 	OUTPUT = 1,
@@ -82,9 +84,16 @@ long switchto_request_nap(unsigned int *count, const struct timespec *deadline);
 
 /* What of @events is so now; 0: nothing. */
 long switchto_poll_now(int fd, short events);
+/* The same as the call of a request, which waits for one of events a. */
+long switchto_poll_call(const struct request *r);
 
-/* 0: it is no socket. */
-int switchto_socket_type(int fd);
+/* 0: it is no socket, or the option is off. */
+int switchto_socket_option(int fd, int option);
+
+static inline int switchto_socket_type(int fd)
+{
+	return switchto_socket_option(fd, SO_TYPE);
+}
 
 /* @argument of a system call. */
 static inline void *pointer(long argument)
