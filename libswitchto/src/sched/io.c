@@ -77,13 +77,21 @@ static __attribute__((noinline)) ssize_t once(const struct request *r)
 
 /* --- calls that go on after a part --- */
 
+/* The kernel moves no more in one call (MAX_RW_COUNT). */
+enum { MOST = 0x7ffff000 };
+
+static inline size_t limited(size_t size)
+{
+	return size < MOST ? size : MOST;
+}
+
 static size_t length_of(const struct iovec *parts, size_t count)
 {
 	size_t length = 0;
 
 	for (size_t i = 0; i < count; i++)
 		length += parts[i].iov_len;
-	return length;
+	return limited(length);
 }
 
 /*
@@ -200,8 +208,8 @@ ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *
 
 	if (unlikely(!me))
 		return -1;
-	/* One of no bytes waits for nothing, but with recv(2) it does. */
-	if (unlikely(!is_socket(fd)) || unlikely(!size))
+	/* One of no bytes waits for nothing, but with recv(2) it does. A negative size is an error. */
+	if (unlikely(!is_socket(fd)) || unlikely((ssize_t)size <= 0))
 		return read_slowly(me, fd, buffer, size, deadline, false, p);
 	if (likely(try_receive(me, mark_of((unsigned int)fd), fd, buffer, size, 0, deadline, &p)))
 		return end_call(me, p.result);
@@ -273,7 +281,7 @@ static __attribute__((noinline)) ssize_t receive_specially(struct worker *me, in
 							   size_t size, int flags,
 							   const struct timespec *deadline)
 {
-	struct iovec part = { buffer, size };
+	struct iovec part = { buffer, limited(size) };
 	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
 	struct request r = REQUEST(INPUT, fd, deadline, recvfrom, buffer, size,
 				   flags | MSG_DONTWAIT);
@@ -407,7 +415,7 @@ static __attribute__((noinline)) long send_later(struct worker *me, int fd, cons
 						 size_t size, int flags, long result,
 						 const struct timespec *deadline)
 {
-	const struct iovec part = { (void *)buffer, size };
+	const struct iovec part = { (void *)buffer, limited(size) };
 	const struct request r = REQUEST(OUTPUT, fd, deadline, sendto, buffer, size,
 					 flags | MSG_DONTWAIT);
 
@@ -443,7 +451,7 @@ ssize_t switchto_sendto(int fd, const void *buffer, size_t size, int flags,
 {
 	const struct request r = REQUEST(OUTPUT | ADDRESS, fd, deadline, sendto, buffer, size,
 					 flags | MSG_DONTWAIT, address, length);
-	const struct iovec part = { (void *)buffer, size };
+	const struct iovec part = { (void *)buffer, limited(size) };
 	struct worker *me;
 
 	if (!address)
@@ -474,7 +482,8 @@ ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct tim
 
 	if (unlikely(!me))
 		return -1;
-	if (likely(is_socket(fd))) {
+	/* Of a negative size, send(2) would send what memory there is. */
+	if (likely(is_socket(fd)) && likely((ssize_t)size >= 0)) {
 		result = send_now(me, fd, buffer, size, 0, deadline);
 		if (likely(result != -ENOTSOCK))
 			return end_call(me, result);

@@ -276,7 +276,7 @@ static enum step found_nothing(struct performance *p)
  */
 static bool may_wait_first(const struct request *r, struct mark *mark)
 {
-	return r->how & EMPTIES && r->b && mark && atomic_load(&mark->sched) &&
+	return r->how & EMPTIES && r->b > 0 && mark && atomic_load(&mark->sched) &&
 	       atomic_load(&mark->readable) && (r->how & PLAIN || atomic_load(&mark->socket));
 }
 
