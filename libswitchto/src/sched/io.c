@@ -61,18 +61,22 @@ static void no_socket(int fd)
 /* With these flags a call does not wait, and what it says is not said of the socket's data. */
 enum { AT_ONCE = MSG_DONTWAIT | MSG_ERRQUEUE | MSG_OOB };
 
+static long call_once(const struct request *r)
+{
+	long result;
+
+	do
+		result = make_call(r);
+	while (result == -EINTR);
+	return result;
+}
+
 /* The system call, once. */
 static __attribute__((noinline)) ssize_t once(const struct request *r)
 {
 	struct worker *me = current_task();
-	long result;
 
-	if (!me)
-		return -1;
-	do
-		result = make_call(r);
-	while (result == -EINTR);
-	return end_call(me, result);
+	return me ? end_call(me, call_once(r)) : -1;
 }
 
 /* --- calls that go on after a part --- */
@@ -94,79 +98,56 @@ static size_t length_of(const struct iovec *parts, size_t count)
 	return limited(length);
 }
 
-/*
- * Was a receive with MSG_WAITALL cut short by what is between two parts of the stream: urgent data,
- * descriptors, or another sender? @flags: of the message.
- */
-static bool is_between(int fd, int flags)
+/* So many parts go at once after the first part. */
+enum { PARTS = 64 };
+
+/* What is left of @parts when @done bytes are done, as far as it fits, goes to @rest: how many. */
+static size_t rest_of(const struct iovec *parts, size_t count, size_t done,
+		      struct iovec rest[PARTS])
 {
-	socklen_t size = sizeof(int);
-	int at_mark = 0, credentials = 0, there = 0;
+	size_t n = 0;
 
-	if (!ioctl(fd, SIOCATMARK, &at_mark) && at_mark)
-		return true;
-	if (!(flags & MSG_CTRUNC))
-		return false;
-	if (getsockopt(fd, SOL_SOCKET, SO_PASSCRED, &credentials, &size) || !credentials)
-		return true;
-	return !ioctl(fd, FIONREAD, &there) && there;
-}
-
-/* Sends or receives @message, or its parts if @fd is no socket, after another part of the stream. */
-static long do_part(struct worker *me, int fd, bool output, bool socket, struct msghdr *message,
-		    int flags, const struct timespec *deadline)
-{
-	const struct iovec *parts = message->msg_iov;
-	const size_t count = message->msg_iovlen;
-	struct request r;
-
-	if (!socket)
-		r = output ? REQUEST(OUTPUT | REST, fd, deadline, writev, parts, count) :
-			     REQUEST(REST, fd, deadline, readv, parts, count);
-	else if (!output)
-		r = REQUEST(REST, fd, deadline, recvmsg, message, flags | MSG_DONTWAIT);
-	else /* Once something went, an error has no signal. */
-		r = REQUEST(OUTPUT | REST, fd, deadline, sendmsg, message,
-			    flags | MSG_DONTWAIT | MSG_NOSIGNAL);
-	return switchto_request_perform(me, &r);
-}
-
-/*
- * Sends or receives what is left, when @done bytes of @parts are done, as a call on a descriptor that
- * blocks: until all is done, or there is an error, the deadline, a cancellation, or the end. Returns
- * how much is done then.
- */
-static __attribute__((noinline)) long do_rest(struct worker *me, int fd, bool output,
-					      const struct iovec *parts, size_t count, size_t done,
-					      int flags, const struct timespec *deadline)
-{
-	const bool socket = switchto_socket_type(fd) != 0;
-	size_t before = 0;
-
-	for (size_t i = 0; i < count;) {
-		struct iovec part = parts[i];
-		struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-		long result;
-
-		if (done >= before + part.iov_len) {
-			before += part.iov_len;
-			i++;
+	for (; count && n < PARTS; parts++, count--) {
+		if (done >= parts->iov_len) {
+			done -= parts->iov_len;
 			continue;
 		}
-		if (done == before) {
-			/* All that are left, as they are. */
-			message.msg_iov = (struct iovec *)&parts[i];
-			message.msg_iovlen = count - i < 1024 ? count - i : 1024;
-		} else {
-			part.iov_base = (char *)part.iov_base + (done - before);
-			part.iov_len -= done - before;
-		}
-		result = do_part(me, fd, output, socket, &message, flags, deadline);
+		rest[n].iov_base = (char *)parts->iov_base + done;
+		rest[n++].iov_len = parts->iov_len - done;
+		done = 0;
+	}
+	return n;
+}
+
+/*
+ * Sends what is left, when @done bytes of @parts are done, as a call on a descriptor that blocks:
+ * until all is done, or there is an error, the deadline, a cancellation, or the end. Returns how much
+ * is done then.
+ */
+static __attribute__((noinline)) long send_rest(struct worker *me, int fd,
+						const struct iovec *parts, size_t count,
+						size_t done, int flags,
+						const struct timespec *deadline)
+{
+	const bool socket = switchto_socket_type(fd) != 0;
+	const size_t length = length_of(parts, count);
+	struct iovec rest[PARTS];
+	struct msghdr message = { .msg_iov = rest };
+
+	while (done < length) {
+		struct request r;
+		long result;
+
+		/* What a pipe of packets keeps together does not depend on where the parts end. */
+		message.msg_iovlen = rest_of(parts, count, done, rest);
+		/* Once something went, an error has no signal. */
+		r = socket ? REQUEST(OUTPUT | REST, fd, deadline, sendmsg, &message,
+				     flags | MSG_DONTWAIT | MSG_NOSIGNAL) :
+			     REQUEST(OUTPUT | REST, fd, deadline, writev, rest, message.msg_iovlen);
+		result = switchto_request_perform(me, &r);
 		if (result <= 0)
 			break;
 		done += (size_t)result;
-		if (!output && is_between(fd, message.msg_flags))
-			break;
 	}
 	return (long)done;
 }
@@ -177,7 +158,7 @@ static inline long whole(struct worker *me, int fd, const struct iovec *parts, s
 {
 	if (likely(result <= 0) || (size_t)result >= length_of(parts, count))
 		return result;
-	return do_rest(me, fd, true, parts, count, (size_t)result, flags, deadline);
+	return send_rest(me, fd, parts, count, (size_t)result, flags, deadline);
 }
 
 /* --- reads --- */
@@ -227,14 +208,136 @@ ssize_t switchto_readv(int fd, const struct iovec *parts, int count,
 
 /* --- receives --- */
 
+/*
+ * What @message brought of new descriptors. True: it brought some. One of a process (SO_PASSPIDFD) is
+ * for this part only, so it ends a receive with MSG_WAITALL as well.
+ */
+static bool take_descriptors(struct msghdr *message)
+{
+	enum { PIDFD = 4 }; /* SCM_PIDFD */
+	bool found = false;
+
+	if (!message->msg_control)
+		return false;
+	for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part;
+	     part = CMSG_NXTHDR(message, part)) {
+		if (part->cmsg_level != SOL_SOCKET ||
+		    (part->cmsg_type != SCM_RIGHTS && part->cmsg_type != PIDFD))
+			continue;
+		found = true;
+		for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= part->cmsg_len; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(fd));
+			switchto_mark_new(fd);
+		}
+	}
+	return found;
+}
+
+/* A receive with MSG_WAITALL of a stream. */
+struct receipt {
+	struct msghdr message; /* the next part */
+	bool goes_on;	       /* there was a part before it */
+	bool senders;	       /* the socket tells who they are (SO_PASSCRED): it may be from one only */
+	struct ucred sender;
+	bool descriptors; /* this part has some, whether there is room for them or not */
+};
+
+/*
+ * The next part. Who sent it is asked before it is taken. In the answer is no room for descriptors,
+ * which says whether there are any.
+ */
+static long receive_part(const struct request *r)
+{
+	struct receipt *receipt = pointer(r->a);
+	union {
+		struct cmsghdr header;
+		char room[CMSG_SPACE(sizeof(struct ucred))];
+	} control;
+	struct msghdr peek = receipt->message;
+	struct ucred sender;
+	long result;
+
+	if (receipt->senders) {
+		peek.msg_name = NULL;
+		peek.msg_control = &control;
+		peek.msg_controllen = sizeof(control);
+		result = CALL(recvmsg, r->fd, &peek, r->b | MSG_PEEK);
+		if (result <= 0)
+			return result;
+		memset(&sender, 0, sizeof(sender));
+		if (peek.msg_controllen >= CMSG_LEN(sizeof(sender)))
+			memcpy(&sender, CMSG_DATA(&control.header), sizeof(sender));
+		if (receipt->goes_on && memcmp(&sender, &receipt->sender, sizeof(sender)))
+			return 0;
+		receipt->sender = sender;
+		receipt->descriptors = peek.msg_flags & MSG_CTRUNC;
+	}
+	return CALL(recvmsg, r->fd, &receipt->message, r->b);
+}
+
+/*
+ * Receives @message from a stream until it is full, but no further than the system call would: that
+ * ends at urgent data, after descriptors, and where another sender begins. What belongs to a part (the
+ * sender, a time) is that of the last one, as the system call has it.
+ */
+static __attribute__((noinline)) long receive_all(struct worker *me, int fd,
+						  struct msghdr *message, int flags,
+						  const struct timespec *deadline)
+{
+	const bool local = switchto_socket_option(fd, SO_DOMAIN) == AF_UNIX;
+	struct receipt receipt = { .senders = local && switchto_socket_option(fd, SO_PASSCRED) };
+	struct request r = REQUEST_OF(INPUT, fd, deadline, receive_part, &receipt,
+				      flags | MSG_DONTWAIT);
+	struct msghdr *part = &receipt.message;
+	size_t length, done = 0, room;
+	struct iovec rest[PARTS];
+
+	for (;;) {
+		int at_mark = 0;
+		bool seam;
+		long result;
+
+		if (!done)
+			*part = *message;
+		result = switchto_request_perform(me, &r);
+		if (result < 0 || (!result && done))
+			return done ? (long)done : result;
+		seam = take_descriptors(part);
+		if (local)
+			seam |= receipt.senders ? receipt.descriptors :
+						  part->msg_flags & MSG_CTRUNC;
+		if (!done) {
+			room = message->msg_controllen;
+			length = length_of(message->msg_iov, message->msg_iovlen);
+			*message = *part;
+		} else {
+			message->msg_flags |= part->msg_flags;
+			if (part->msg_controllen)
+				message->msg_controllen = part->msg_controllen;
+		}
+		done += (size_t)result;
+		if (!result || done >= length || seam ||
+		    (!ioctl(fd, SIOCATMARK, &at_mark) && at_mark))
+			return (long)done;
+		*part = (struct msghdr){
+			.msg_iov = rest,
+			.msg_iovlen = rest_of(message->msg_iov, message->msg_iovlen, done, rest),
+			.msg_control = message->msg_control,
+			.msg_controllen = room,
+		};
+		receipt.goes_on = true;
+		r.how = REST;
+	}
+}
+
 /* Does MSG_PEEK with MSG_WAITALL wait for all? On a stream of UNIX it does not. */
 static bool peeks_all(int fd)
 {
-	socklen_t size = sizeof(int);
-	int domain;
+	const int domain = switchto_socket_option(fd, SO_DOMAIN);
 
-	return !getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) &&
-	       (domain == AF_INET || domain == AF_INET6) && switchto_socket_type(fd) == SOCK_STREAM;
+	return (domain == AF_INET || domain == AF_INET6) && switchto_socket_type(fd) == SOCK_STREAM;
 }
 
 /* Has a peek of @size found all before urgent data, or before the end? */
@@ -272,33 +375,38 @@ static long peek(struct worker *me, const struct request *r, const struct iovec 
 	/* Each part that comes is an event, though the first is there. */
 	if (!switchto_mark_add(me->slot, r->fd, false))
 		switchto_mark_edge(mark_of((unsigned int)r->fd));
-	result = switchto_request_perform(me, &all);
-	there = make_call(r);
+	do {
+		result = switchto_request_perform(me, &all);
+		there = make_call(r);
+		/* Another thread may have taken what was there. */
+	} while (there == -EAGAIN && result >= 0);
 	return there > 0 || result >= 0 ? there : result;
 }
 
 static __attribute__((noinline)) ssize_t receive_specially(struct worker *me, int fd, void *buffer,
 							   size_t size, int flags,
+							   struct sockaddr *address,
+							   socklen_t *length,
 							   const struct timespec *deadline)
 {
+	const struct request r = REQUEST(INPUT, fd, deadline, recvfrom, buffer, size,
+					 flags | MSG_DONTWAIT, address, length);
 	struct iovec part = { buffer, limited(size) };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-	struct request r = REQUEST(INPUT, fd, deadline, recvfrom, buffer, size,
-				   flags | MSG_DONTWAIT);
-	const bool all = flags & MSG_WAITALL;
+	struct msghdr message = { .msg_name = address, .msg_iov = &part, .msg_iovlen = 1 };
 	long result;
 
 	if (flags & AT_ONCE)
-		return once(&r);
-	if (all && flags & MSG_PEEK && peeks_all(fd))
+		return end_call(me, call_once(&r));
+	if (flags & MSG_WAITALL && flags & MSG_PEEK && peeks_all(fd))
 		return end_call(me, peek(me, &r, &part, 1, flags));
-	if (!all || flags & MSG_PEEK || switchto_socket_type(fd) != SOCK_STREAM)
+	if (!(flags & MSG_WAITALL) || flags & MSG_PEEK ||
+	    switchto_socket_type(fd) != SOCK_STREAM || (address && !length))
 		return end_call(me, switchto_request_perform(me, &r));
-	/* This says where the stream has a seam. */
-	r = REQUEST(INPUT, fd, deadline, recvmsg, &message, flags | MSG_DONTWAIT);
-	result = switchto_request_perform(me, &r);
-	if (result > 0 && (size_t)result < size && !is_between(fd, message.msg_flags))
-		result = do_rest(me, fd, false, &part, 1, (size_t)result, flags, deadline);
+	if (address)
+		message.msg_namelen = *length;
+	result = receive_all(me, fd, &message, flags, deadline);
+	if (address && result >= 0)
+		*length = message.msg_namelen;
 	return end_call(me, result);
 }
 
@@ -322,7 +430,7 @@ ssize_t switchto_recv(int fd, void *buffer, size_t size, int flags, const struct
 	if (unlikely(!me))
 		return -1;
 	if (unlikely(flags & (AT_ONCE | MSG_PEEK | MSG_WAITALL)))
-		return receive_specially(me, fd, buffer, size, flags, deadline);
+		return receive_specially(me, fd, buffer, size, flags, NULL, NULL, deadline);
 	mark = mark_of((unsigned int)fd);
 	if (likely(mark) && likely(atomic_load_explicit(&mark->socket, memory_order_relaxed)) &&
 	    likely(try_receive(me, mark, fd, buffer, size, flags, deadline, &p)))
@@ -333,66 +441,39 @@ ssize_t switchto_recv(int fd, void *buffer, size_t size, int flags, const struct
 ssize_t switchto_recvfrom(int fd, void *buffer, size_t size, int flags, struct sockaddr *address,
 			  socklen_t *length, const struct timespec *deadline)
 {
-	const struct request r = REQUEST(INPUT, fd, deadline, recvfrom, buffer, size,
-					 flags | MSG_DONTWAIT, address, length);
 	struct worker *me;
 
 	/* Only datagrams have an address. */
-	if (!address || flags & MSG_WAITALL)
+	if (!address)
 		return switchto_recv(fd, buffer, size, flags, deadline);
-	if (flags & AT_ONCE)
-		return once(&r);
 	me = current_task();
-	return me ? end_call(me, switchto_request_perform(me, &r)) : -1;
-}
-
-/* What @message brought of new descriptors. True: it brought some, or they had no room. */
-static bool take_descriptors(struct msghdr *message)
-{
-	bool found = message->msg_flags & MSG_CTRUNC;
-
-	if (!message->msg_control)
-		return found;
-	for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part;
-	     part = CMSG_NXTHDR(message, part)) {
-		if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
-			continue;
-		found = true;
-		for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= part->cmsg_len; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(fd));
-			switchto_mark_new(fd);
-		}
-	}
-	return found;
+	if (!me)
+		return -1;
+	return receive_specially(me, fd, buffer, size, flags, address, length, deadline);
 }
 
 ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct timespec *deadline)
 {
 	const struct request r = REQUEST(INPUT, fd, deadline, recvmsg, message,
 					 flags | MSG_DONTWAIT);
-	struct worker *me;
+	struct worker *me = current_task();
 	long result;
-	bool seam;
 
-	if (unlikely(flags & AT_ONCE))
-		return once(&r);
-	me = current_task();
 	if (unlikely(!me))
 		return -1;
-	if (unlikely(flags & MSG_WAITALL && flags & MSG_PEEK) && peeks_all(fd))
+	if (unlikely(flags & AT_ONCE))
+		result = call_once(&r);
+	else if (likely(!(flags & MSG_WAITALL)) || !message ||
+		 switchto_socket_type(fd) != SOCK_STREAM)
+		result = switchto_request_perform(me, &r);
+	else if (!(flags & MSG_PEEK))
+		return end_call(me, receive_all(me, fd, message, flags, deadline));
+	else if (peeks_all(fd))
 		result = peek(me, &r, message->msg_iov, message->msg_iovlen, flags);
 	else
 		result = switchto_request_perform(me, &r);
-	if (result < 0)
-		return end_call(me, result);
-	seam = take_descriptors(message);
-	if (unlikely(flags & MSG_WAITALL) && result && !seam && !(flags & MSG_PEEK) &&
-	    (size_t)result < length_of(message->msg_iov, message->msg_iovlen) &&
-	    switchto_socket_type(fd) == SOCK_STREAM && !is_between(fd, 0))
-		result = do_rest(me, fd, false, message->msg_iov, message->msg_iovlen,
-				 (size_t)result, flags, deadline);
+	if (result >= 0)
+		take_descriptors(message);
 	return end_call(me, result);
 }
 
@@ -538,16 +619,19 @@ int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 		      const struct timespec *deadline)
 {
 	unsigned int done = 0, how = EMPTIES;
-	struct worker *me;
+	struct worker *me = current_task();
 	long result;
 
-	count = at_most(count, MESSAGES);
-	if (unlikely(flags & AT_ONCE))
-		return (int)once(
-			&REQUEST(INPUT, fd, NULL, recvmmsg, messages, count, flags | MSG_DONTWAIT));
-	me = current_task();
 	if (unlikely(!me))
 		return -1;
+	count = at_most(count, MESSAGES);
+	if (unlikely(flags & AT_ONCE)) {
+		result = call_once(
+			&REQUEST(INPUT, fd, NULL, recvmmsg, messages, count, flags | MSG_DONTWAIT));
+		for (long i = 0; i < result; i++)
+			take_descriptors(&messages[i].msg_hdr);
+		return (int)end_call(me, result);
+	}
 	do {
 		const struct request r = REQUEST(how, fd, deadline, recvmmsg, messages + done,
 						 count - done,
