@@ -186,14 +186,23 @@ static enum step check(struct performance *p)
 	return LOOKS;
 }
 
-/* Was the rest refused, or is there no rest? Then the part that went before is the result. */
+/*
+ * Was the rest refused, or is there no rest? Then the part that went before is the result, and an error
+ * stays for the next call. But a send of UNIX that goes in part takes the error with it.
+ */
 static bool is_over(const struct request *r)
 {
 	const bool output = r->how & OUTPUT;
+	const long found = switchto_poll_now(r->fd, output ? POLLOUT : POLLIN);
 	int there = 0;
 
-	if (!(switchto_poll_now(r->fd, output ? POLLOUT : POLLIN) & (POLLHUP | POLLNVAL)))
+	/* In the middle of a stream, an error is in the queue of errors, and hurts nobody. */
+	if (found & POLLERR && r->number == SYS_recvmmsg)
+		return true;
+	if (!(found & (POLLHUP | POLLNVAL)))
 		return false;
+	if (output && switchto_socket_option(r->fd, SO_DOMAIN) == AF_UNIX)
+		switchto_socket_option(r->fd, SO_ERROR);
 	return output || ioctl(r->fd, FIONREAD, &there) || !there;
 }
 
