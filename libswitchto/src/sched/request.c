@@ -223,19 +223,20 @@ static inline enum step call(struct performance *p)
 }
 
 /*
- * Of a socket of datagrams that was shut down, a receive that blocks says 0, and one that does not
- * says EAGAIN.
+ * Some sockets that were shut down say EAGAIN to a call that does not block, and to one that does they
+ * say that it is over: 0, or EINVAL of a listener.
  */
 static bool is_shut_down(const struct request *r, struct mark *mark)
 {
 	return !(r->how & OUTPUT) && !r->call && atomic_load(&mark->hung_up) &&
-	       switchto_socket_type(r->fd) == SOCK_DGRAM &&
+	       switchto_socket_type(r->fd) &&
 	       switchto_poll_now(r->fd, POLLRDHUP) & (POLLRDHUP | POLLHUP);
 }
 
 static void clear(struct msghdr *message)
 {
-	message->msg_namelen = 0;
+	if (message->msg_name)
+		message->msg_namelen = 0;
 	message->msg_controllen = 0;
 	message->msg_flags = 0;
 }
@@ -244,7 +245,18 @@ static void clear(struct msghdr *message)
 static long receive_nothing(const struct request *r)
 {
 	struct mmsghdr *messages = pointer(r->a);
+	long result;
 
+	/* Something may have come before that, and after the last call. */
+	do
+		result = make_call(r);
+	while (result == -EINTR);
+	if (result != -EAGAIN)
+		return result;
+	if (r->number == SYS_accept4)
+		return -EINVAL;
+	if (r->number == SYS_recvfrom && r->d && r->e)
+		*(socklen_t *)pointer(r->e) = 0;
 	if (r->number == SYS_recvmsg)
 		clear(pointer(r->a));
 	if (r->number != SYS_recvmmsg)
