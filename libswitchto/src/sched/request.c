@@ -15,6 +15,8 @@
 
 /* After so many times in vain, a descriptor is polled edge-triggered. */
 enum { IN_VAIN = 64 };
+/* After so many naps, a send to an address of IP fails. */
+enum { IN_VAIN_TO_IP = 4 };
 
 int switchto_socket_option(int fd, int option)
 {
@@ -266,22 +268,35 @@ static long receive_nothing(const struct request *r)
 	return 1;
 }
 
+/*
+ * There is room, but not for this address: the receiver of UNIX is full. With IP there is no such
+ * thing: either there was no room before, or there is no free port, which is an error.
+ */
+static enum step found_no_room(struct performance *p)
+{
+	const struct request *r = p->r;
+	const int domain = switchto_socket_option(r->fd, SO_DOMAIN);
+	long error;
+
+	if (p->naps >= IN_VAIN_TO_IP && (domain == AF_INET || domain == AF_INET6))
+		return done(p, -EAGAIN);
+	p->tries = true;
+	error = switchto_request_nap(&p->naps, r->deadline);
+	return error ? done(p, error) : LOOKS;
+}
+
 static enum step found_nothing(struct performance *p)
 {
 	const struct request *r = p->r;
 	struct mark *mark = p->mark;
 	uintptr_t word = p->at.word;
-	long error;
 
 	if (mark && is_shut_down(r, mark))
 		return done(p, receive_nothing(r));
 	if (p->late)
 		return done(p, -ETIMEDOUT);
-	if (r->how & ADDRESS && switchto_poll_now(r->fd, POLLOUT) & POLLOUT) {
-		p->tries = true;
-		error = switchto_request_nap(&p->naps, r->deadline);
-		return error ? done(p, error) : LOOKS;
-	}
+	if (r->how & ADDRESS && switchto_poll_now(r->fd, POLLOUT) & POLLOUT)
+		return found_no_room(p);
 	if (!is_ready(word) ||
 	    !atomic_compare_exchange_strong(&direction_of(p)->word, &word, NOT_READY))
 		return LOOKS;
