@@ -142,7 +142,7 @@ static __attribute__((noinline)) long send_rest(struct worker *me, int fd,
 		message.msg_iovlen = rest_of(parts, count, done, rest);
 		/* Once something went, an error has no signal. */
 		r = socket ? REQUEST(OUTPUT | REST, fd, deadline, sendmsg, &message,
-				     flags | MSG_DONTWAIT | MSG_NOSIGNAL) :
+				     (flags & ~MSG_FASTOPEN) | MSG_DONTWAIT | MSG_NOSIGNAL) :
 			     REQUEST(OUTPUT | REST, fd, deadline, writev, rest, message.msg_iovlen);
 		result = switchto_request_perform(me, &r);
 		if (result <= 0)
@@ -479,17 +479,37 @@ ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct
 
 /* --- sends and writes --- */
 
-/* Most sockets take all at once. So a send is tried before anything is polled. */
+/*
+ * Most sockets take all at once. So a send is tried before anything is polled. EINPROGRESS: with TCP
+ * Fast Open, it has begun a connection instead.
+ */
 static inline bool is_to_wait(long result)
 {
-	return result == -EAGAIN || result == -EINTR;
+	return result == -EAGAIN || result == -EINTR || result == -EINPROGRESS;
+}
+
+/* Performs @r, a send that had @result. */
+static __attribute__((noinline)) long send_again(struct worker *me, struct request r, long result)
+{
+	/* An error ends the wait, too. */
+	const struct request connection = REQUEST_OF(OUTPUT, r.fd, r.deadline, switchto_poll_call,
+						     POLLOUT);
+
+	if (result != -EINPROGRESS)
+		return switchto_request_perform(me, &r);
+	result = switchto_request_perform(me, &connection);
+	if (result < 0)
+		return result;
+	/* The connection is there, and is not to be made again. */
+	*(r.number == SYS_sendmsg ? &r.b : &r.c) &= ~MSG_FASTOPEN;
+	return switchto_request_perform(me, &r);
 }
 
 static long send_or_wait(struct worker *me, const struct request *r)
 {
 	const long result = make_call(r);
 
-	return is_to_wait(result) ? switchto_request_perform(me, r) : result;
+	return is_to_wait(result) ? send_again(me, *r, result) : result;
 }
 
 static __attribute__((noinline)) long send_later(struct worker *me, int fd, const void *buffer,
@@ -501,7 +521,7 @@ static __attribute__((noinline)) long send_later(struct worker *me, int fd, cons
 					 flags | MSG_DONTWAIT);
 
 	if (result < 0)
-		result = switchto_request_perform(me, &r);
+		result = send_again(me, r, result);
 	return whole(me, fd, &part, 1, result, flags, deadline);
 }
 
@@ -549,10 +569,12 @@ ssize_t switchto_sendto(int fd, const void *buffer, size_t size, int flags,
 static __attribute__((noinline)) ssize_t write_slowly(struct worker *me, const struct request *r,
 						      const struct iovec *parts, size_t count)
 {
-	const long result = switchto_request_perform(me, r);
+	long result = switchto_request_perform(me, r);
 
 	if (result == NOT_POLLED)
 		return end_call(me, switchto_request_block(me, r));
+	if (result == -EINPROGRESS)
+		result = send_again(me, *r, result);
 	return end_call(me, whole(me, r->fd, parts, count, result, 0, r->deadline));
 }
 
@@ -583,15 +605,20 @@ ssize_t switchto_writev(int fd, const struct iovec *parts, int count,
 	return likely(me) ? write_slowly(me, &r, parts, (size_t)count) : -1;
 }
 
-/* A message until it is whole. */
+/* A message until it is whole. The system call sees first whether there is one. */
 static long send_message(struct worker *me, int fd, const struct msghdr *message, int flags,
 			 const struct timespec *deadline)
 {
-	const struct request r = REQUEST(OUTPUT | (message->msg_name ? ADDRESS : 0), fd, deadline,
-					 sendmsg, message, flags | MSG_DONTWAIT);
+	struct request r = REQUEST(OUTPUT, fd, deadline, sendmsg, message, flags | MSG_DONTWAIT);
+	long result = make_call(&r);
 
-	return whole(me, fd, message->msg_iov, message->msg_iovlen, send_or_wait(me, &r), flags,
-		     deadline);
+	if (is_to_wait(result)) {
+		r.how |= message->msg_name ? ADDRESS : 0;
+		result = send_again(me, r, result);
+	}
+	if (result <= 0)
+		return result;
+	return whole(me, fd, message->msg_iov, message->msg_iovlen, result, flags, deadline);
 }
 
 ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
