@@ -676,6 +676,23 @@ int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 	return (int)end_call(me, done ? (long)done : result);
 }
 
+/*
+ * After @sent messages the kernel has ended: of a message of IP, because of an error, which it keeps to
+ * itself, or because there is no room. Of UNIX, room says nothing: a receiver may be full.
+ */
+static bool has_failed(int fd, long sent)
+{
+	return sent && switchto_socket_type(fd) != SOCK_STREAM &&
+	       switchto_socket_option(fd, SO_DOMAIN) != AF_UNIX &&
+	       switchto_poll_now(fd, POLLOUT) & POLLOUT;
+}
+
+/* Is all of @message sent? */
+static bool is_whole(const struct mmsghdr *message)
+{
+	return message->msg_len >= length_of(message->msg_hdr.msg_iov, message->msg_hdr.msg_iovlen);
+}
+
 /* A socket of UDP that is polled for output has an event for each message that is gone. */
 int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
@@ -688,33 +705,33 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 		return -1;
 	count = at_most(count, MESSAGES);
 	for (;;) {
-		struct mmsghdr *last = messages + done;
+		struct mmsghdr *next = messages + done;
 
-		result = CALL(sendmmsg, fd, last, count - done, flags | MSG_DONTWAIT);
+		result = CALL(sendmmsg, fd, next, count - done, flags | MSG_DONTWAIT);
 		if (likely(result >= 0)) {
 			done += (unsigned int)result;
-			if (likely(done == count) || flags & MSG_DONTWAIT)
-				break;
-			/* It may have ended with an error, too, which the kernel keeps to itself. */
-			if (result && switchto_socket_type(fd) != SOCK_STREAM &&
-			    switchto_poll_now(fd, POLLOUT) & POLLOUT)
+			if (likely(done == count) || flags & MSG_DONTWAIT || has_failed(fd, result))
 				break;
 			/* Of a stream, the last message may have gone in part. */
-			last += result;
-			if (result && last[-1].msg_len)
-				last[-1].msg_len =
-					(unsigned int)whole(me, fd, last[-1].msg_hdr.msg_iov,
-							    last[-1].msg_hdr.msg_iovlen,
-							    last[-1].msg_len, flags, deadline);
+			next += result;
+			if (result && !is_whole(&next[-1])) {
+				const struct msghdr *last = &next[-1].msg_hdr;
+
+				next[-1].msg_len = (unsigned int)whole(
+					me, fd, last->msg_iov, last->msg_iovlen,
+					next[-1].msg_len, flags, deadline);
+				if (!is_whole(&next[-1]))
+					break;
+			}
 		} else if (!is_to_wait(result) || flags & MSG_DONTWAIT) {
 			break;
 		}
 		/* This waits. */
-		result = send_message(me, fd, &last->msg_hdr, flags, deadline);
+		result = send_message(me, fd, &next->msg_hdr, flags, deadline);
 		if (result < 0)
 			break;
-		last->msg_len = (unsigned int)result;
-		if (++done == count)
+		next->msg_len = (unsigned int)result;
+		if (++done == count || !is_whole(next))
 			break;
 	}
 	return (int)end_call(me, done ? (long)done : result);
