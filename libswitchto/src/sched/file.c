@@ -197,6 +197,12 @@ ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, 
 	return end_call(me, done ? done : result == -EAGAIN && wait ? -ETIMEDOUT : result);
 }
 
+/* A pipe takes what it has room for, once. */
+static bool is_pipe(int fd)
+{
+	return fcntl(fd, F_GETPIPE_SZ) != -1;
+}
+
 ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
 			  const struct timespec *deadline)
 {
@@ -211,6 +217,6 @@ ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
 					   size - (size_t)done));
 		if (result > 0)
 			done += result;
-	} while (result > 0 && (size_t)done < size);
+	} while (result > 0 && (size_t)done < size && !is_pipe(to));
 	return end_call(me, done ? done : result == -EAGAIN ? -ETIMEDOUT : result);
 }
