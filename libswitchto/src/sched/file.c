@@ -77,11 +77,20 @@ ssize_t switchto_pwritev(int fd, const struct iovec *parts, int count, off_t off
 	return at_offset(&REQUEST(OUTPUT | PLAIN, fd, deadline, pwritev, parts, count, offset));
 }
 
+/* In a blocking region: may opening the path of @r take as long as another process likes? */
+static long is_special(const struct request *r)
+{
+	struct stat found;
+
+	return !fstatat(r->fd, pointer(r->a), &found, 0) && !S_ISREG(found.st_mode) &&
+	       !S_ISDIR(found.st_mode);
+}
+
 int switchto_openat(int folder, const char *path, int flags, mode_t mode)
 {
 	const struct request r = REQUEST(INPUT, folder, NULL, openat, path, flags, mode);
+	const struct request look = REQUEST_OF(INPUT, folder, NULL, is_special, path);
 	struct worker *me = current_task();
-	struct stat found;
 	bool blocks = false;
 	long result;
 
@@ -89,8 +98,7 @@ int switchto_openat(int folder, const char *path, int flags, mode_t mode)
 		return -1;
 	/* A FIFO waits for the other side, and a ring would try it without that first. */
 	if (me->slot->ring)
-		blocks = !fstatat(folder, path, &found, 0) && !S_ISREG(found.st_mode) &&
-			 !S_ISDIR(found.st_mode);
+		blocks = switchto_request_block(me, &look) > 0;
 	result = on_ring(me, &r, blocks);
 	if (result >= 0)
 		switchto_mark_new((int)result);
