@@ -34,6 +34,8 @@ int switchto_poll(int fd, short events, const struct timespec *deadline)
 	struct mark *mark = mark_of((unsigned int)fd);
 	struct worker *me = current_task();
 	struct progress p = no_progress;
+	unsigned int naps = 0;
+	long result;
 
 	if (!me)
 		return -1;
@@ -45,7 +47,16 @@ int switchto_poll(int fd, short events, const struct timespec *deadline)
 	p.result = make_call(&r);
 	if (p.result == -EAGAIN && !mark)
 		p.result = -EINTR;
-	return (int)end_call(me, switchto_request_resume(me, &r, p));
+	result = switchto_request_resume(me, &r, p);
+	/* Of a file nothing tells. Some can be polled all the same, as a log of the kernel. */
+	while (result == NOT_POLLED) {
+		const long error = switchto_request_nap(&naps, deadline);
+
+		result = make_call(&r);
+		if (result == -EAGAIN)
+			result = error ? error : NOT_POLLED;
+	}
+	return (int)end_call(me, result);
 }
 
 int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
