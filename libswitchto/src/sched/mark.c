@@ -246,8 +246,8 @@ static int add_output(struct mark *mark)
 	return error;
 }
 
-/* A stream socket, or a pipe that does not keep packets apart. */
-static bool is_stream(struct mark *mark, int flags)
+/* A stream socket, or a pipe that does not keep packets apart. @kind: of what is no socket. */
+static bool is_stream(struct mark *mark, int flags, mode_t *kind)
 {
 	socklen_t size = sizeof(int);
 	struct stat found;
@@ -256,7 +256,8 @@ static bool is_stream(struct mark *mark, int flags)
 	atomic_store(&mark->socket, !getsockopt(mark->fd, SOL_SOCKET, SO_TYPE, &type, &size));
 	if (atomic_load(&mark->socket))
 		return type == SOCK_STREAM;
-	return !fstat(mark->fd, &found) && S_ISFIFO(found.st_mode) && !(flags & O_DIRECT);
+	*kind = fstat(mark->fd, &found) ? 0 : found.st_mode;
+	return S_ISFIFO(*kind) && !(flags & O_DIRECT);
 }
 
 /*
@@ -281,16 +282,25 @@ static int leave_other(struct mark *mark)
 static int add(struct slot *slot, struct mark *mark, bool output)
 {
 	int error, flags = fcntl(mark->fd, F_GETFL);
+	mode_t kind = 0;
+	bool stream;
 
 	if (flags == -1)
 		return errno;
+	/*
+	 * Some files can be polled, but that says nothing of what a read or write does: of FUSE, it
+	 * blocks all the same; of a control group, EAGAIN is an error.
+	 */
+	stream = is_stream(mark, flags, &kind);
+	if (S_ISREG(kind))
+		return EPERM;
 	/* Nobody waits in it. */
 	set_word(&mark->in, UNKNOWN, 0);
 	set_word(&mark->out, output ? UNKNOWN : UNARMED, 0);
 	atomic_store(&mark->in_vain, 0);
 	atomic_store(&mark->hung_up, false);
 	atomic_store(&mark->readable, (flags & O_ACCMODE) != O_WRONLY);
-	atomic_store(&mark->edge, !is_stream(mark, flags) || output);
+	atomic_store(&mark->edge, !stream || output);
 	error = control(slot, EPOLL_CTL_ADD, mark);
 	if (error == EEXIST) /* a stray that is back */
 		error = control(slot, EPOLL_CTL_MOD, mark);
