@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <termios.h>
 
 /*
  * The path of a request: recvfrom(2) of a descriptor that has a mark, with a wait in line if there
@@ -163,11 +164,58 @@ static inline long whole(struct worker *me, int fd, const struct iovec *parts, s
 
 /* --- reads --- */
 
+/*
+ * A raw terminal says how many bytes a read is to wait for (VMIN), and for how long (VTIME): for the
+ * first byte if VMIN is 0, or else between two. Without a time, poll(2) says nothing of fewer bytes: so
+ * they are looked for again and again.
+ */
+static __attribute__((noinline)) long read_terminal(struct worker *me, int fd, char *buffer,
+						    size_t size, const struct timespec *deadline)
+{
+	const nsec_t until = switchto_deadline(deadline);
+	nsec_t time = 0, limit = NEVER;
+	size_t done = 0, least = 1;
+	unsigned int naps = 0;
+	struct termios how;
+	long result;
+
+	if (until < 0)
+		return -EINVAL;
+	if (!tcgetattr(fd, &how) && !(how.c_lflag & ICANON)) {
+		least = how.c_cc[VMIN];
+		time = how.c_cc[VTIME] * (NSEC_PER_SEC / 10);
+		if (!least && time)
+			limit = switchto_now() + time;
+	}
+	do {
+		const bool looks = !time && least > 1;
+		const nsec_t end = looks ? 0 : limit < until ? limit : until;
+		const struct timespec at = { end / NSEC_PER_SEC, end % NSEC_PER_SEC };
+
+		result = switchto_request_perform_or_block(
+			me, &REQUEST(PLAIN, fd, end == NEVER ? NULL : &at, read, buffer + done,
+				     size - done));
+		if (result > 0) {
+			done += (size_t)result;
+			naps = 0;
+			limit = time ? switchto_now() + time : NEVER;
+		} else if (result == -ETIMEDOUT && looks) {
+			result = switchto_request_nap(&naps, deadline);
+		} else if (result == -ETIMEDOUT && limit <= until) {
+			return (long)done;
+		} else {
+			break;
+		}
+	} while (result >= 0 && done < least && done < size);
+	return done ? (long)done : result;
+}
+
 /* @socket: @fd is one, and @p says how far it is as recv(2). */
 static __attribute__((noinline)) ssize_t read_slowly(struct worker *me, int fd, void *buffer,
 						     size_t size, const struct timespec *deadline,
 						     bool socket, struct progress p)
 {
+	const struct mark *mark;
 	struct request r;
 	long result;
 
@@ -179,6 +227,13 @@ static __attribute__((noinline)) ssize_t read_slowly(struct worker *me, int fd, 
 		no_socket(fd);
 	}
 	r = REQUEST(PLAIN | EMPTIES, fd, deadline, read, buffer, size);
+	/* As the request would: is it a file, or a terminal? */
+	mark = mark_of((unsigned int)fd);
+	if ((!mark || !atomic_load(&mark->sched)) && switchto_mark_add(me->slot, fd, false) == EPERM)
+		return end_call(me, switchto_request_block(me, &r));
+	mark = mark_of((unsigned int)fd);
+	if (mark && atomic_load(&mark->terminal))
+		return end_call(me, read_terminal(me, fd, buffer, size, deadline));
 	return end_call(me, switchto_request_perform_or_block(me, &r));
 }
 

@@ -299,6 +299,7 @@ static int add(struct slot *slot, struct mark *mark, bool output)
 	set_word(&mark->out, output ? UNKNOWN : UNARMED, 0);
 	atomic_store(&mark->in_vain, 0);
 	atomic_store(&mark->hung_up, false);
+	atomic_store(&mark->terminal, S_ISCHR(kind) && isatty(mark->fd));
 	atomic_store(&mark->readable, (flags & O_ACCMODE) != O_WRONLY);
 	atomic_store(&mark->edge, !stream || output);
 	error = control(slot, EPOLL_CTL_ADD, mark);

@@ -62,7 +62,7 @@ struct mark {
 	int fd;
 	atomic_uint in_vain; /* how often it was ready, and the call said EAGAIN */
 	atomic_bool edge;
-	atomic_bool socket, readable;
+	atomic_bool socket, terminal, readable;
 	atomic_bool hung_up; /* there was such an event */
 } __attribute__((aligned(128)));
 
