@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <switchto/switchto.h>
@@ -1155,6 +1156,549 @@ static void past_deadlines(void **state)
 	close_ends();
 }
 
+/* --- what a system call says when it blocks --- */
+
+static int pair[2];
+
+/* Two sockets of UDP that are connected to each other: pair[0] and pair[1]. */
+static void connect_udp(void)
+{
+	struct sockaddr_in address[2];
+	socklen_t length = sizeof(address[0]);
+
+	for (int i = 0; i < 2; i++) {
+		address[i] = (struct sockaddr_in){ .sin_family = AF_INET };
+		address[i].sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		pair[i] = socket(AF_INET, SOCK_DGRAM, 0);
+		CHECK_EQ(&verdict, bind(pair[i], (struct sockaddr *)&address[i], length), 0);
+		CHECK_EQ(&verdict, getsockname(pair[i], (struct sockaddr *)&address[i], &length),
+			 0);
+	}
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(&verdict, connect(pair[i], (struct sockaddr *)&address[!i], length), 0);
+}
+
+static void close_pair(void)
+{
+	switchto_close(pair[0]);
+	switchto_close(pair[1]);
+}
+
+static void nap(unsigned int ms)
+{
+	struct timespec time = in(ms * (NSEC_PER_SEC / 1000));
+
+	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+}
+
+/* No byte of the memory after them may be sent. */
+static void use_negative_sizes(void *arg)
+{
+	const size_t negative = (size_t)-1;
+	struct timespec time = soon();
+	char byte = 'x';
+
+	(void)arg;
+	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_write(ends[0], &byte, negative, &time), EFAULT);
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, negative, &time), EFAULT);
+	CHECK_EQ(&verdict, recv(ends[1], &byte, 1, MSG_DONTWAIT), -1);
+	CHECK_ERR(&verdict, switchto_pwrite(file, &byte, negative, 0, NULL), EFAULT);
+	CHECK_ERR(&verdict, switchto_pread(file, &byte, negative, 0, NULL), EFAULT);
+	CHECK_EQ(&verdict, lseek(file, 0, SEEK_END), 0);
+	CHECK_ERR(&verdict, switchto_sendmsg(ends[0], NULL, 0, NULL), EFAULT);
+	CHECK_ERR(&verdict, switchto_recvmsg(ends[0], NULL, MSG_WAITALL, NULL), EFAULT);
+}
+
+static void negative_sizes(void **state)
+{
+	(void)state;
+	make_path();
+	file = open(path, O_RDWR | O_CREAT, 0600);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	assert_int_equal(write(ends[1], "y", 1), 1);
+	assert_int_equal(read(ends[0], &(char){ 0 }, 1), 1);
+	run_one(use_negative_sizes, NULL);
+	close_ends();
+	close(file);
+	remove_path();
+}
+
+static void send_descriptor_later(void *arg)
+{
+	(void)arg;
+	nap(20);
+	send_descriptor("def");
+}
+
+/* Another sender, so that these bytes are not glued to those of this process. */
+static void send_as_other(void *arg)
+{
+	pid_t child;
+
+	(void)arg;
+	nap(20);
+	child = fork();
+	if (child == 0)
+		_exit(write(ends[1], "def", 3) == 3 ? 0 : 1);
+	CHECK_EQ(&verdict, waitpid(child, NULL, 0), child);
+}
+
+/* A receive with MSG_WAITALL of 6 bytes: "abc" is there, and the rest comes later. */
+static ssize_t receive_rest(void (*rest)(void *), char *control, size_t *room)
+{
+	struct timespec time = in(NSEC_PER_SEC / 2);
+	struct iovec part = { (char[8]){ 0 }, 6 };
+	struct msghdr message = { .msg_iov = &part,
+				  .msg_iovlen = 1,
+				  .msg_control = control,
+				  .msg_controllen = *room };
+	ssize_t n;
+
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	spawn(NULL, rest, "def");
+	n = switchto_recvmsg(ends[0], &message, MSG_WAITALL, &time);
+	*room = message.msg_controllen;
+	CHECK_EQ(&verdict, message.msg_flags & MSG_CTRUNC, 0);
+	return n;
+}
+
+static void receive_from_unix(void *arg)
+{
+	union {
+		struct cmsghdr header;
+		char room[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
+	} control;
+	const int on = 1;
+	size_t room = CMSG_SPACE(sizeof(int));
+	char text[8];
+	int fd;
+
+	(void)arg;
+	CHECK_EQ(&verdict, receive_rest(send_descriptor_later, control.room, &room), 6);
+	CHECK_EQ(&verdict, room, CMSG_SPACE(sizeof(int)));
+	CHECK_EQ(&verdict, control.header.cmsg_type, SCM_RIGHTS);
+	memcpy(&fd, CMSG_DATA(&control.header), sizeof(fd));
+	CHECK_EQ(&verdict, close(fd), 0);
+	CHECK_EQ(&verdict, setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)), 0);
+	room = sizeof(control);
+	CHECK_EQ(&verdict, receive_rest(send_later, control.room, &room), 6);
+	CHECK_EQ(&verdict, room, CMSG_SPACE(sizeof(struct ucred)));
+	room = sizeof(control);
+	CHECK_EQ(&verdict, receive_rest(send_descriptor_later, control.room, &room), 6);
+	CHECK_EQ(&verdict, room, sizeof(control));
+	memcpy(&fd, control.room + CMSG_SPACE(sizeof(struct ucred)) + CMSG_LEN(0), sizeof(fd));
+	CHECK_EQ(&verdict, close(fd), 0);
+	room = sizeof(control);
+	CHECK_EQ(&verdict, receive_rest(send_as_other, control.room, &room), 3);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], text, 3, MSG_WAITALL, NULL), 3);
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	spawn(NULL, send_as_other, NULL);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], text, 6, MSG_WAITALL, NULL), 3);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], text, 3, MSG_WAITALL, NULL), 3);
+}
+
+/* The time is not what ends it. */
+static void receive_with_time(void *arg)
+{
+	struct timespec time = late();
+	const int on = 1;
+	char text[8];
+
+	(void)arg;
+	CHECK_EQ(&verdict, setsockopt(ends[0], SOL_SOCKET, SO_TIMESTAMP, &on, sizeof(on)), 0);
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	spawn(NULL, send_later, "def");
+	CHECK_EQ(&verdict, switchto_recv(ends[0], text, 6, MSG_WAITALL, &time), 6);
+}
+
+static void receive_address(void *arg)
+{
+	struct sockaddr_storage from = { 0 };
+	socklen_t length = sizeof(from);
+	char text[8];
+
+	(void)arg;
+	CHECK_EQ(&verdict, write(pair[1], "abc", 3), 3);
+	CHECK_EQ(&verdict,
+		 switchto_recvfrom(pair[0], text, 8, MSG_WAITALL, (struct sockaddr *)&from, &length,
+				   NULL),
+		 3);
+	CHECK_EQ(&verdict, from.ss_family, AF_INET);
+	CHECK_EQ(&verdict, length, sizeof(struct sockaddr_in));
+	/* Of a stream of TCP there is none. */
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	CHECK_EQ(&verdict,
+		 switchto_recvfrom(ends[0], text, 3, MSG_WAITALL, (struct sockaddr *)&from, &length,
+				   NULL),
+		 3);
+	CHECK_EQ(&verdict, length, 0);
+}
+
+static void rest_received(void **state)
+{
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	run_one(receive_from_unix, NULL);
+	close_ends();
+	connect_tcp();
+	run_one(receive_with_time, NULL);
+	connect_udp();
+	run_one(receive_address, NULL);
+	close_pair();
+	close_ends();
+}
+
+static void *read_packets(void *arg)
+{
+	char buffer[8192];
+
+	usleep(20000);
+	CHECK_EQ(&verdict, read(ends[0], buffer, sizeof(buffer)), 4096);
+	CHECK_EQ(&verdict, read(ends[0], buffer, sizeof(buffer)), 3904);
+	return arg;
+}
+
+static void write_packets(void *arg)
+{
+	struct iovec parts[] = { { much, 3000 }, { much, 2000 }, { much, 3000 } };
+	struct timespec time = late();
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_writev(ends[1], parts, 3, &time), 8000);
+}
+
+/* A pipe that holds one packet. */
+static void packets_written(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	if (sysconf(_SC_PAGESIZE) != 4096)
+		skip();
+	assert_int_equal(pipe2(ends, O_DIRECT), 0);
+	assert_int_equal(fcntl(ends[1], F_SETPIPE_SZ, 4096), 4096);
+	assert_int_equal(pthread_create(&thread, NULL, read_packets, NULL), 0);
+	run_one(write_packets, NULL);
+	pthread_join(thread, NULL);
+	close_ends();
+}
+
+static void fill_pipe(void *arg)
+{
+	struct timespec time = in(NSEC_PER_SEC);
+	const long long before = now_ns();
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sendfile(pipes[1], file, NULL, MUCH, &time), 65536);
+	CHECK(&verdict, now_ns() - before < NSEC_PER_SEC);
+	CHECK_ERR(&verdict, switchto_sendfile(pipes[1], file, NULL, MUCH, &time), ETIMEDOUT);
+}
+
+static void pipe_filled(void **state)
+{
+	(void)state;
+	make_path();
+	file = open(path, O_RDWR | O_CREAT, 0600);
+	assert_int_equal(ftruncate(file, MUCH), 0);
+	assert_int_equal(pipe(pipes), 0);
+	assert_int_equal(fcntl(pipes[1], F_SETPIPE_SZ, 65536), 65536);
+	run_one(fill_pipe, NULL);
+	switchto_close(pipes[0]);
+	switchto_close(pipes[1]);
+	close(file);
+	remove_path();
+}
+
+/* A message, and then an error: nobody receives what this side sends. */
+static void refuse(void *arg)
+{
+	(void)arg;
+	nap(20);
+	CHECK_EQ(&verdict, write(pair[1], "a", 1), 1);
+	nap(50);
+	CHECK_EQ(&verdict, close(pair[1]), 0);
+	CHECK_EQ(&verdict, send(pair[0], "z", 1, 0), 1);
+}
+
+static void receive_before_error(void *arg)
+{
+	char bytes[2];
+	struct iovec parts[] = { { bytes, 1 }, { bytes + 1, 1 } };
+	struct mmsghdr messages[] = { { .msg_hdr = { .msg_iov = parts, .msg_iovlen = 1 } },
+				      { .msg_hdr = { .msg_iov = parts + 1, .msg_iovlen = 1 } } };
+	struct timespec time = in(10 * NSEC_PER_SEC);
+
+	(void)arg;
+	spawn(NULL, refuse, NULL);
+	CHECK_EQ(&verdict, switchto_recvmmsg(pair[0], messages, 2, 0, &time), 1);
+	CHECK_ERR(&verdict, switchto_recv(pair[0], bytes, 1, 0, &time), ECONNREFUSED);
+}
+
+/* Of UNIX, the send that waited takes the error. */
+static void write_to_unix_leaver(void *arg)
+{
+	ssize_t n = switchto_send(ends[1], much, MUCH, 0, NULL);
+
+	(void)arg;
+	CHECK(&verdict, n > 0 && n < MUCH);
+	CHECK_ERR(&verdict, switchto_send(ends[1], much, 1, MSG_NOSIGNAL, NULL), EPIPE);
+	CHECK_EQ(&verdict, switchto_recv(ends[1], much, 1, 0, NULL), 0);
+}
+
+static void errors_kept(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	connect_udp();
+	run_one(receive_before_error, NULL);
+	switchto_close(pair[0]);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	spawn(sched, write_to_unix_leaver, NULL);
+	spawn(sched, leave, NULL);
+	run_in_time(sched);
+	close(ends[1]);
+}
+
+static void shut_later(void *arg)
+{
+	nap(20);
+	CHECK_EQ(&verdict, shutdown(*(int *)arg, SHUT_RD), 0);
+}
+
+static void wait_for_shutdown(void *arg)
+{
+	struct sockaddr_in from;
+	socklen_t length = sizeof(from);
+	struct timespec time = in(10 * NSEC_PER_SEC);
+	char byte;
+
+	(void)arg;
+	for (int packets = 0; packets < 2; packets++) {
+		int fd = bind_unix(packets ? SOCK_SEQPACKET : SOCK_STREAM);
+
+		CHECK_EQ(&verdict, listen(fd, 1), 0);
+		spawn(NULL, shut_later, &fd);
+		CHECK_ERR(&verdict, switchto_accept(fd, NULL, NULL, 0, &time), EINVAL);
+		CHECK_EQ(&verdict, switchto_close(fd), 0);
+	}
+	spawn(NULL, shut_later, pair);
+	CHECK_EQ(&verdict,
+		 switchto_recvfrom(pair[0], &byte, 1, 0, (struct sockaddr *)&from, &length, &time),
+		 0);
+	CHECK_EQ(&verdict, length, 0);
+}
+
+static void shut_down(void **state)
+{
+	(void)state;
+	connect_udp();
+	run_one(wait_for_shutdown, NULL);
+	close_pair();
+}
+
+static void send_fast(void *arg)
+{
+	struct timespec time = in(10 * NSEC_PER_SEC);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	ssize_t n = switchto_sendto(fd, "abc", 3, MSG_FASTOPEN, (struct sockaddr *)&in_address,
+				    sizeof(in_address), &time);
+
+	(void)arg;
+	if (n != -1 || errno != EOPNOTSUPP) /* by net.ipv4.tcp_fastopen */
+		CHECK_EQ(&verdict, n, 3);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+static void send_without_port(void *arg)
+{
+	enum { LOCAL_PORT_RANGE = 51 /* IP_LOCAL_PORT_RANGE */ };
+	struct sockaddr_in taken = { .sin_family = AF_INET };
+	struct timespec time = in(10 * NSEC_PER_SEC);
+	socklen_t length = sizeof(taken);
+	int fd = socket(AF_INET, SOCK_DGRAM, 0), other = socket(AF_INET, SOCK_DGRAM, 0);
+	uint32_t range;
+
+	(void)arg;
+	CHECK_EQ(&verdict, bind(other, (struct sockaddr *)&taken, length), 0);
+	CHECK_EQ(&verdict, getsockname(other, (struct sockaddr *)&taken, &length), 0);
+	range = ntohs(taken.sin_port) * 0x10001U;
+	if (!setsockopt(fd, IPPROTO_IP, LOCAL_PORT_RANGE, &range, sizeof(range)))
+		CHECK_ERR(&verdict,
+			  switchto_sendto(fd, "x", 1, 0, (struct sockaddr *)&in_address,
+					  sizeof(in_address), &time),
+			  EAGAIN);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+	CHECK_EQ(&verdict, switchto_close(other), 0);
+}
+
+static void sent_to_addresses(void **state)
+{
+	socklen_t length = sizeof(in_address);
+
+	(void)state;
+	listener = socket(AF_INET, SOCK_STREAM, 0);
+	in_address = (struct sockaddr_in){ .sin_family = AF_INET };
+	in_address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(listener, (struct sockaddr *)&in_address, length), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&in_address, &length), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	run_one(send_fast, NULL);
+	run_one(send_without_port, NULL);
+	close(listener);
+}
+
+static void send_messages(void *arg)
+{
+	struct iovec part = { "x", 1 };
+	struct mmsghdr messages[DATAGRAMS] = { 0 };
+	struct timespec time = late();
+	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+
+	(void)arg;
+	for (int i = 0; i < DATAGRAMS; i++)
+		messages[i].msg_hdr = (struct msghdr){ .msg_name = &un,
+						       .msg_namelen = un_length,
+						       .msg_iov = &part,
+						       .msg_iovlen = 1 };
+	CHECK_EQ(&verdict, switchto_sendmmsg(fd, messages, DATAGRAMS, 0, &time), DATAGRAMS);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+/* A message that goes in part is the last one, also if there is room again for the next. */
+static void send_in_part(void *arg)
+{
+	struct iovec part = { much, MUCH / 64 };
+	const struct timespec past = { 0, 0 };
+	struct mmsghdr messages[4] = { 0 };
+	long long until = now_ns() + NSEC_PER_SEC / 4;
+
+	(void)arg;
+	for (int i = 0; i < 4; i++)
+		messages[i].msg_hdr = (struct msghdr){ .msg_iov = &part, .msg_iovlen = 1 };
+	while (now_ns() < until) {
+		const int n = switchto_sendmmsg(ends[1], messages, 4, MSG_NOSIGNAL, &past);
+
+		for (int i = 0; i < n - 1; i++)
+			CHECK_EQ(&verdict, messages[i].msg_len, part.iov_len);
+	}
+	CHECK_EQ(&verdict, shutdown(ends[1], SHUT_RDWR), 0);
+}
+
+static void *read_all(void *arg)
+{
+	static char buffer[65536];
+
+	while (read(ends[0], buffer, sizeof(buffer)) > 0)
+		;
+	return arg;
+}
+
+static void messages_sent(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	pthread_t thread;
+
+	(void)state;
+	receiver = bind_unix(SOCK_DGRAM);
+	spawn(sched, receive_slowly, NULL);
+	spawn(sched, send_messages, NULL);
+	run_tasks(sched);
+	switchto_close(receiver);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	assert_int_equal(pthread_create(&thread, NULL, read_all, NULL), 0);
+	run_one(send_in_part, NULL);
+	pthread_join(thread, NULL);
+	close_ends();
+}
+
+static void set_terminal(int fd, unsigned int least, unsigned int time)
+{
+	struct termios how;
+
+	CHECK_EQ(&verdict, tcgetattr(fd, &how), 0);
+	cfmakeraw(&how);
+	how.c_cc[VMIN] = (cc_t)least;
+	how.c_cc[VTIME] = (cc_t)time;
+	CHECK_EQ(&verdict, tcsetattr(fd, TCSANOW, &how), 0);
+}
+
+/* ends[1] is the other side of the terminal. */
+static void read_raw(void *arg)
+{
+	struct timespec time = late();
+	const long long before = now_ns();
+	char text[16];
+
+	(void)arg;
+	set_terminal(ends[0], 0, 0);
+	CHECK_EQ(&verdict, switchto_read(ends[0], text, 16, &time), 0);
+	set_terminal(ends[0], 0, 1);
+	CHECK_EQ(&verdict, switchto_read(ends[0], text, 16, &time), 0);
+	CHECK(&verdict, now_ns() - before >= NSEC_PER_SEC / 10);
+	spawn(NULL, send_later, "abc");
+	CHECK_EQ(&verdict, switchto_read(ends[0], text, 16, &time), 3);
+	for (int vtime = 0; vtime < 2; vtime++) {
+		/* With a time, long after the second part. */
+		set_terminal(ends[0], 6, vtime ? 255 : 0);
+		CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+		spawn(NULL, send_later, "def");
+		CHECK_EQ(&verdict, switchto_read(ends[0], text, 16, &time), 6);
+		CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
+		spawn(NULL, send_later, "b");
+		CHECK_EQ(&verdict, switchto_read(ends[0], text, 2, &time), 2);
+	}
+	set_terminal(ends[0], 6, 1);
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	CHECK_EQ(&verdict, switchto_read(ends[0], text, 16, &time), 3);
+	set_terminal(ends[0], 6, 0);
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	time = soon();
+	CHECK_EQ(&verdict, switchto_read(ends[0], text, 16, &time), 3);
+	CHECK_ERR(&verdict, switchto_read(ends[0], text, 16, &time), ETIMEDOUT);
+}
+
+static void raw_terminal(void **state)
+{
+	(void)state;
+	ends[1] = posix_openpt(O_RDWR | O_NOCTTY);
+	assert_true(ends[1] >= 0);
+	assert_int_equal(grantpt(ends[1]), 0);
+	assert_int_equal(unlockpt(ends[1]), 0);
+	ends[0] = open(ptsname(ends[1]), O_RDWR | O_NOCTTY);
+	assert_true(ends[0] >= 0);
+	run_one(read_raw, NULL);
+	close_ends();
+}
+
+/* epoll takes this file, but that says nothing of a read. */
+static void use_polled_file(void *arg)
+{
+	struct timespec time = soon();
+	int fd = open("/proc/self/mounts", O_RDONLY);
+	char text[16];
+
+	(void)arg;
+	CHECK(&verdict, switchto_read(fd, text, sizeof(text), &time) > 0);
+	CHECK_EQ(&verdict, fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
+	CHECK(&verdict, switchto_poll(fd, POLLIN, &time) & POLLIN);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+	time = soon();
+	CHECK_ERR(&verdict, switchto_poll(file, POLLRDHUP, &time), ETIMEDOUT);
+	CHECK(&verdict, switchto_poll(file, POLLIN, &time) & POLLIN);
+}
+
+static void polled_file(void **state)
+{
+	(void)state;
+	make_path();
+	file = open(path, O_RDWR | O_CREAT, 0600);
+	run_one(use_polled_file, NULL);
+	close(file);
+	remove_path();
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -1178,6 +1722,16 @@ int main(int argc, char **argv)
 		cmocka_unit_test(children),
 		cmocka_unit_test(under_fire),
 		cmocka_unit_test(past_deadlines),
+		cmocka_unit_test(negative_sizes),
+		cmocka_unit_test(rest_received),
+		cmocka_unit_test(packets_written),
+		cmocka_unit_test(pipe_filled),
+		cmocka_unit_test(errors_kept),
+		cmocka_unit_test(shut_down),
+		cmocka_unit_test(sent_to_addresses),
+		cmocka_unit_test(messages_sent),
+		cmocka_unit_test(raw_terminal),
+		cmocka_unit_test(polled_file),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
