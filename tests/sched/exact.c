@@ -1249,10 +1249,9 @@ static ssize_t receive_rest(void (*rest)(void *), char *control, size_t *room)
 {
 	struct timespec time = in(NSEC_PER_SEC / 2);
 	struct iovec part = { (char[8]){ 0 }, 6 };
-	struct msghdr message = { .msg_iov = &part,
-				  .msg_iovlen = 1,
-				  .msg_control = control,
-				  .msg_controllen = *room };
+	struct msghdr message = {
+		.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = *room
+	};
 	ssize_t n;
 
 	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
@@ -1558,10 +1557,9 @@ static void send_messages(void *arg)
 
 	(void)arg;
 	for (int i = 0; i < DATAGRAMS; i++)
-		messages[i].msg_hdr = (struct msghdr){ .msg_name = &un,
-						       .msg_namelen = un_length,
-						       .msg_iov = &part,
-						       .msg_iovlen = 1 };
+		messages[i].msg_hdr = (struct msghdr){
+			.msg_name = &un, .msg_namelen = un_length, .msg_iov = &part, .msg_iovlen = 1
+		};
 	CHECK_EQ(&verdict, switchto_sendmmsg(fd, messages, DATAGRAMS, 0, &time), DATAGRAMS);
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
 }
@@ -1630,6 +1628,7 @@ static void read_raw(void *arg)
 	struct timespec time = late();
 	const long long before = now_ns();
 	char text[16];
+	struct iovec parts[] = { { text, 4 }, { text + 4, 12 } };
 
 	(void)arg;
 	set_terminal(ends[0], 0, 0);
@@ -1648,6 +1647,10 @@ static void read_raw(void *arg)
 		CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
 		spawn(NULL, send_later, "b");
 		CHECK_EQ(&verdict, switchto_read(ends[0], text, 2, &time), 2);
+		CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+		spawn(NULL, send_later, "def");
+		CHECK_EQ(&verdict, switchto_readv(ends[0], parts, 2, &time), 6);
+		CHECK(&verdict, memcmp(text, "abcdef", 6) == 0);
 	}
 	set_terminal(ends[0], 6, 1);
 	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);

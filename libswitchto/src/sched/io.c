@@ -84,6 +84,8 @@ static __attribute__((noinline)) ssize_t once(const struct request *r)
 
 /* The kernel moves no more in one call (MAX_RW_COUNT). */
 enum { MOST = 0x7ffff000 };
+/* And it takes no more parts or messages (UIO_MAXIOV). */
+enum { MESSAGES = 1024 };
 
 static inline size_t limited(size_t size)
 {
@@ -169,13 +171,16 @@ static inline long whole(struct worker *me, int fd, const struct iovec *parts, s
  * first byte if VMIN is 0, or else between two. Without a time, poll(2) says nothing of fewer bytes: so
  * they are looked for again and again.
  */
-static __attribute__((noinline)) long read_terminal(struct worker *me, int fd, char *buffer,
-						    size_t size, const struct timespec *deadline)
+static __attribute__((noinline)) long read_terminal(struct worker *me, int fd,
+						    const struct iovec *parts, size_t count,
+						    const struct timespec *deadline)
 {
+	const size_t size = length_of(parts, count);
 	const nsec_t until = switchto_deadline(deadline);
 	nsec_t time = 0, limit = NEVER;
 	size_t done = 0, least = 1;
 	unsigned int naps = 0;
+	struct iovec rest[PARTS];
 	struct termios how;
 	long result;
 
@@ -193,8 +198,8 @@ static __attribute__((noinline)) long read_terminal(struct worker *me, int fd, c
 		const struct timespec at = { end / NSEC_PER_SEC, end % NSEC_PER_SEC };
 
 		result = switchto_request_perform_or_block(
-			me, &REQUEST(PLAIN, fd, end == NEVER ? NULL : &at, read, buffer + done,
-				     size - done));
+			me, &REQUEST(PLAIN, fd, end == NEVER ? NULL : &at, readv, rest,
+				     rest_of(parts, count, done, rest)));
 		if (result > 0) {
 			done += (size_t)result;
 			naps = 0;
@@ -210,12 +215,27 @@ static __attribute__((noinline)) long read_terminal(struct worker *me, int fd, c
 	return done ? (long)done : result;
 }
 
+/* A read that has not been tried, of @parts. With no @count, it is one that waits for nothing. */
+static long read_plainly(struct worker *me, const struct request *r, const struct iovec *parts,
+			 size_t count)
+{
+	const struct mark *mark = mark_of((unsigned int)r->fd);
+
+	/* As the request would: so it is known what it is. */
+	if ((!mark || !atomic_load(&mark->sched)) &&
+	    switchto_mark_add(me->slot, r->fd, false) == EPERM)
+		return switchto_request_block(me, r);
+	mark = mark_of((unsigned int)r->fd);
+	if (count && mark && atomic_load(&mark->terminal))
+		return read_terminal(me, r->fd, parts, count, r->deadline);
+	return switchto_request_perform_or_block(me, r);
+}
+
 /* @socket: @fd is one, and @p says how far it is as recv(2). */
 static __attribute__((noinline)) ssize_t read_slowly(struct worker *me, int fd, void *buffer,
 						     size_t size, const struct timespec *deadline,
 						     bool socket, struct progress p)
 {
-	const struct mark *mark;
 	struct request r;
 	long result;
 
@@ -227,14 +247,8 @@ static __attribute__((noinline)) ssize_t read_slowly(struct worker *me, int fd, 
 		no_socket(fd);
 	}
 	r = REQUEST(PLAIN | EMPTIES, fd, deadline, read, buffer, size);
-	/* As the request would: is it a file, or a terminal? */
-	mark = mark_of((unsigned int)fd);
-	if ((!mark || !atomic_load(&mark->sched)) && switchto_mark_add(me->slot, fd, false) == EPERM)
-		return end_call(me, switchto_request_block(me, &r));
-	mark = mark_of((unsigned int)fd);
-	if (mark && atomic_load(&mark->terminal))
-		return end_call(me, read_terminal(me, fd, buffer, size, deadline));
-	return end_call(me, switchto_request_perform_or_block(me, &r));
+	return end_call(me,
+			read_plainly(me, &r, &(struct iovec){ buffer, size }, (ssize_t)size > 0));
 }
 
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline)
@@ -257,8 +271,10 @@ ssize_t switchto_readv(int fd, const struct iovec *parts, int count,
 {
 	const struct request r = REQUEST(PLAIN, fd, deadline, readv, parts, count);
 	struct worker *me = current_task();
+	const bool good = count > 0 && count <= MESSAGES;
 
-	return likely(me) ? end_call(me, switchto_request_perform_or_block(me, &r)) : -1;
+	return likely(me) ? end_call(me, read_plainly(me, &r, parts, good ? (size_t)count : 0)) :
+			    -1;
 }
 
 /* --- receives --- */
@@ -294,7 +310,7 @@ static bool take_descriptors(struct msghdr *message)
 struct receipt {
 	struct msghdr message; /* the next part */
 	bool goes_on;	       /* there was a part before it */
-	bool senders;	       /* the socket tells who they are (SO_PASSCRED): it may be from one only */
+	bool senders; /* the socket tells who they are (SO_PASSCRED): it may be from one only */
 	struct ucred sender;
 	bool descriptors; /* this part has some, whether there is room for them or not */
 };
@@ -337,9 +353,8 @@ static long receive_part(const struct request *r)
  * ends at urgent data, after descriptors, and where another sender begins. What belongs to a part (the
  * sender, a time) is that of the last one, as the system call has it.
  */
-static __attribute__((noinline)) long receive_all(struct worker *me, int fd,
-						  struct msghdr *message, int flags,
-						  const struct timespec *deadline)
+static __attribute__((noinline)) long receive_all(struct worker *me, int fd, struct msghdr *message,
+						  int flags, const struct timespec *deadline)
 {
 	const bool local = switchto_socket_option(fd, SO_DOMAIN) == AF_UNIX;
 	struct receipt receipt = { .senders = local && switchto_socket_option(fd, SO_PASSCRED) };
@@ -454,8 +469,8 @@ static __attribute__((noinline)) ssize_t receive_specially(struct worker *me, in
 		return end_call(me, call_once(&r));
 	if (flags & MSG_WAITALL && flags & MSG_PEEK && peeks_all(fd))
 		return end_call(me, peek(me, &r, &part, 1, flags));
-	if (!(flags & MSG_WAITALL) || flags & MSG_PEEK ||
-	    switchto_socket_type(fd) != SOCK_STREAM || (address && !length))
+	if (!(flags & MSG_WAITALL) || flags & MSG_PEEK || switchto_socket_type(fd) != SOCK_STREAM ||
+	    (address && !length))
 		return end_call(me, switchto_request_perform(me, &r));
 	if (address)
 		message.msg_namelen = *length;
@@ -689,9 +704,6 @@ ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
 
 /* --- several messages --- */
 
-/* The kernel takes no more messages in one call (UIO_MAXIOV). */
-enum { MESSAGES = 1024 };
-
 static inline unsigned int at_most(unsigned int a, unsigned int b)
 {
 	return a < b ? a : b;
@@ -772,9 +784,9 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 			if (result && !is_whole(&next[-1])) {
 				const struct msghdr *last = &next[-1].msg_hdr;
 
-				next[-1].msg_len = (unsigned int)whole(
-					me, fd, last->msg_iov, last->msg_iovlen,
-					next[-1].msg_len, flags, deadline);
+				next[-1].msg_len =
+					(unsigned int)whole(me, fd, last->msg_iov, last->msg_iovlen,
+							    next[-1].msg_len, flags, deadline);
 				if (!is_whole(&next[-1]))
 					break;
 			}

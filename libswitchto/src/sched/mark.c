@@ -19,6 +19,7 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -260,6 +261,14 @@ static bool is_stream(struct mark *mark, int flags, mode_t *kind)
 	return S_ISFIFO(*kind) && !(flags & O_DIRECT);
 }
 
+/* The master of a pseudoterminal has the settings of the terminal, but does not follow them. */
+static bool is_terminal(int fd)
+{
+	unsigned int number;
+
+	return isatty(fd) && ioctl(fd, TIOCGPTN, &number);
+}
+
 /*
  * With the lock. A slot of another scheduler than the caller's polls @mark: that ends. 0 or EBUSY, if a
  * task of the other one waits.
@@ -299,7 +308,7 @@ static int add(struct slot *slot, struct mark *mark, bool output)
 	set_word(&mark->out, output ? UNKNOWN : UNARMED, 0);
 	atomic_store(&mark->in_vain, 0);
 	atomic_store(&mark->hung_up, false);
-	atomic_store(&mark->terminal, S_ISCHR(kind) && isatty(mark->fd));
+	atomic_store(&mark->terminal, S_ISCHR(kind) && is_terminal(mark->fd));
 	atomic_store(&mark->readable, (flags & O_ACCMODE) != O_WRONLY);
 	atomic_store(&mark->edge, !stream || output);
 	error = control(slot, EPOLL_CTL_ADD, mark);
