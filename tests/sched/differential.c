@@ -33,11 +33,12 @@
 
 #include <switchto/switchto.h>
 
-enum kind { TCP, STREAM, DGRAM, SEQPACKET, UDP, PIPE, PACKETS, PTY, LINES, A_FILE, KINDS };
+enum kind { TCP, STREAM, DGRAM, SEQPACKET, UDP, PIPE, PACKETS, PTY, LINES, COUNTED, A_FILE, KINDS };
 
 static const char *const kinds[] = {
 	"TCP",	"stream of UNIX",  "datagrams of UNIX", "packets of UNIX", "UDP",
-	"pipe", "pipe of packets", "raw pty",		"pty of lines",	   "file",
+	"pipe", "pipe of packets", "raw pty",		"pty of lines",	   "pty with VMIN 3",
+	"file",
 };
 
 enum call {
@@ -51,10 +52,12 @@ enum call {
 	SEND_OOB,
 	SEND_RIGHTS,
 	WRITE_MUCH,
+	WRITE_NEGATIVE,
 	READ,
 	READV,
 	RECV,
 	RECVFROM,
+	RECVFROM_ALL,
 	RECVMSG,
 	RECVMMSG,
 	RECV_PEEK,
@@ -64,6 +67,7 @@ enum call {
 	RECV_DONTWAIT,
 	READ_FAULT,
 	READ_NOTHING,
+	READ_NEGATIVE,
 	WAIT_IN,
 	WAIT_OUT,
 	PREAD,
@@ -79,18 +83,48 @@ enum call {
 };
 
 static const char *const calls[] = {
-	"write",	 "writev",	    "send",	     "sendto",	      "sendmsg",
-	"sendmmsg",	 "send MORE",	    "send OOB",	     "send RIGHTS",   "write much",
-	"read",		 "readv",	    "recv",	     "recvfrom",      "recvmsg",
-	"recvmmsg",	 "recv PEEK",	    "recv ALL",	     "recv PEEK ALL", "recvmsg ALL",
-	"recv DONTWAIT", "read to a fault", "read nothing",  "poll IN",	      "poll OUT",
-	"pread",	 "preadv",	    "pwrite",	     "pwritev",	      "lseek",
-	"connect",	 "shutdown WR",	    "shutdown RDWR", "close",
+	"write",
+	"writev",
+	"send",
+	"sendto",
+	"sendmsg",
+	"sendmmsg",
+	"send MORE",
+	"send OOB",
+	"send RIGHTS",
+	"write much",
+	"write a negative size",
+	"read",
+	"readv",
+	"recv",
+	"recvfrom",
+	"recvfrom ALL",
+	"recvmsg",
+	"recvmmsg",
+	"recv PEEK",
+	"recv ALL",
+	"recv PEEK ALL",
+	"recvmsg ALL",
+	"recv DONTWAIT",
+	"read to a fault",
+	"read nothing",
+	"read a negative size",
+	"poll IN",
+	"poll OUT",
+	"pread",
+	"preadv",
+	"pwrite",
+	"pwritev",
+	"lseek",
+	"connect",
+	"shutdown WR",
+	"shutdown RDWR",
+	"close",
 };
 
 #define LATE (20 * NSEC_PER_SEC)
 
-enum { MUCH = 300000, MOST = 1000, ACTIONS = 20, BATCH = 100 };
+enum { MUCH = 300000, MOST = 1000, ACTIONS = 20, BATCH = 100, COUNT = 3 };
 
 /* What came of an action. */
 struct outcome {
@@ -201,7 +235,7 @@ static short ready(int fd, short events)
 
 static bool is_tty(enum kind kind)
 {
-	return kind == PTY || kind == LINES;
+	return kind == PTY || kind == LINES || kind == COUNTED;
 }
 
 static size_t available(int fd)
@@ -256,7 +290,7 @@ static void open_inet(int type)
 	run.fd[1] = fd[1];
 }
 
-static void open_pty(bool lines)
+static void open_pty(enum kind kind)
 {
 	struct termios how;
 
@@ -267,8 +301,10 @@ static void open_pty(bool lines)
 	run.fd[1] = open(ptsname(run.fd[0]), O_RDWR | O_NOCTTY);
 	CHECK_EQ(&verdict, tcgetattr(run.fd[1], &how), 0);
 	cfmakeraw(&how);
-	if (lines)
+	if (kind == LINES)
 		how.c_lflag |= ICANON;
+	else if (kind == COUNTED)
+		how.c_cc[VMIN] = COUNT;
 	CHECK_EQ(&verdict, tcsetattr(run.fd[1], TCSANOW, &how), 0);
 }
 
@@ -307,7 +343,8 @@ static void open_ends(enum kind kind)
 		break;
 	case PTY:
 	case LINES:
-		open_pty(kind == LINES);
+	case COUNTED:
+		open_pty(kind);
 		break;
 	default:
 		open_file();
@@ -343,7 +380,8 @@ static bool is_stream(enum kind kind)
 /* Of a stream of UNIX, a peek takes what is there. */
 static bool needs_all(enum call call, enum kind kind)
 {
-	return (is_stream(kind) && (call == RECV_ALL || call == RECVMSG_ALL)) ||
+	return (is_stream(kind) &&
+		(call == RECV_ALL || call == RECVFROM_ALL || call == RECVMSG_ALL)) ||
 	       (kind == TCP && call == RECV_PEEK_ALL);
 }
 
@@ -392,6 +430,18 @@ static long send_rights(int fd, char *buffer, size_t size)
 
 	memcpy(CMSG_DATA(&control.header), &(int){ STDERR_FILENO }, sizeof(int));
 	return EITHER(sendmsg, fd, &message, 0);
+}
+
+/* Its family and length go into @data: ports differ from run to run. */
+static long receive_address(int fd, char *buffer, size_t size, int flags, uint64_t *data)
+{
+	struct sockaddr_storage from = { .ss_family = AF_UNSPEC };
+	socklen_t length = sizeof(from);
+	const long result = EITHER(recvfrom, fd, buffer, size, flags, (struct sockaddr *)&from,
+				   &length);
+
+	*data = length * 31 + from.ss_family;
+	return result;
 }
 
 /* With room for descriptors. How many came goes into @data. */
@@ -510,6 +560,10 @@ static long make(struct action *a, unsigned int number, enum kind kind, uint64_t
 		for (size_t i = 0; i < MUCH; i++)
 			much[i] = (char)('a' + i % 23);
 		return EITHER(write, fd, much, MUCH);
+	case WRITE_NEGATIVE:
+		return EITHER(write, fd, buffer, (size_t)-size);
+	case READ_NEGATIVE:
+		return EITHER(read, fd, buffer, (size_t)-size);
 	case READ_FAULT:
 		return EITHER(read, fd, buffer + MOST - size / 2, size);
 	case READ_NOTHING:
@@ -548,7 +602,10 @@ static long make(struct action *a, unsigned int number, enum kind kind, uint64_t
 		result = EITHER(recv, fd, buffer, size, 0);
 		break;
 	case RECVFROM:
-		result = EITHER(recvfrom, fd, buffer, size, 0, NULL, NULL);
+		result = receive_address(fd, buffer, size, 0, data);
+		break;
+	case RECVFROM_ALL:
+		result = receive_address(fd, buffer, size, MSG_WAITALL, data);
 		break;
 	case RECV_PEEK:
 		result = EITHER(recv, fd, buffer, size, MSG_PEEK);
@@ -608,7 +665,7 @@ static bool prepare(const struct action *a, enum kind kind)
 	if (run.closed[a->side])
 		return false;
 	/* How much comes before the fault depends on which segments the kernel has merged. */
-	if (kind == TCP && a->call == READ_FAULT)
+	if ((kind == TCP || kind == COUNTED) && a->call == READ_FAULT)
 		return false;
 	if (a->call == WRITE_MUCH)
 		/* A tty takes only so much; and packets of a pipe are many. */
@@ -624,7 +681,11 @@ static bool prepare(const struct action *a, enum kind kind)
 	if (!waits_for_input(a->call) || fails_at_once(a, kind))
 		return true;
 	there = available(fd);
-	if (needs_all(a->call, kind)) {
+	if (kind == COUNTED && a->side == 1) {
+		const size_t least = a->size < COUNT && a->call != WAIT_IN ? a->size : COUNT;
+
+		run.wanted = there < least ? least - there : 0;
+	} else if (needs_all(a->call, kind)) {
 		if (ready(fd, POLLRDHUP) & (POLLRDHUP | POLLHUP | POLLERR) || there >= a->size)
 			return true;
 		run.wanted = a->size - there;
