@@ -594,14 +594,31 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * comes first, it returns how much was written, and an error if nothing was. With MSG_WAITALL, a
  * receive does the same. MSG_DONTWAIT and SPLICE_F_NONBLOCK mean what they always do.
  *
- * A socket, pipe or other descriptor that can be polled is set to O_NONBLOCK at its first use. Limits
- * of time that are options of a socket (SO_RCVTIMEO, SO_SNDTIMEO) are not observed, deadlines are.
- * If several tasks wait to read from a descriptor, or to write, they are served in the order in which
- * they came.
+ * A socket, pipe or other descriptor that can be polled is set to O_NONBLOCK at its first use, and
+ * stays so. The flag is of the open file, which other processes may share: standard input and output,
+ * a terminal. Their calls fail with EAGAIN then. Open such a file anew (/dev/tty, /dev/stdin), or call
+ * the system call in a blocking region.
  *
- * On a file or folder, a call is done in a blocking region, and no deadline ends it. Those with an
- * offset, switchto_openat() and switchto_fsync() go to io_uring instead, as with switchto_await(),
- * if that is the engine.
+ * If several tasks wait to read from a descriptor, or to write, they are served in the order in which
+ * they came. But a call that finds the descriptor ready does not wait, so it may come before them.
+ *
+ * On a file or folder, a call is done in a blocking region, and neither a deadline nor a cancellation
+ * ends it. Those with an offset, switchto_openat() and switchto_fsync() go to io_uring instead, as
+ * with switchto_await(), if that is the engine. A regular file is a file also if it can be polled
+ * (FUSE, /proc/kmsg, trace_pipe): call switchto_poll() first if the wait is to end by a deadline. That
+ * looks at such a file at most every 13 ms.
+ *
+ * These differ from the system calls:
+ * - Limits of time that are options of a socket (SO_RCVTIMEO, SO_SNDTIMEO) are not observed. Deadlines
+ *   are.
+ * - SO_RCVLOWAT counts for the wait only: a receive that need not wait returns less, and a small one
+ *   waits for as many bytes. Use MSG_WAITALL instead.
+ * - VMIN and VTIME of a raw terminal are observed. But if VMIN is above 1 and VTIME is 0, bytes are
+ *   looked for at most every 13 ms.
+ * - A signalfd tells of signals to the process. Those to one thread may be found late, or never.
+ * - With MSG_ZEROCOPY, each part of a send has a notification of its own.
+ * - switchto_write() to a SOCK_SEQPACKET socket sets no MSG_EOR. switchto_send() sets it if told to.
+ * - A write by io_uring beyond RLIMIT_FSIZE fails with EFBIG, but there is no SIGXFSZ.
  *
  * A descriptor may be used by tasks of several schedulers, also at once. Any thread may close it with
  * switchto_close(), which ends all waits for it with EBADF. A library that closes a descriptor itself
@@ -644,7 +661,8 @@ ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
 			 const struct timespec *deadline);
 /*
  * Several messages in one call. It ends when all are received or sent, or with an error, the deadline
- * or a cancellation; with MSG_WAITFORONE, when one is received and there are no more. Return: how
+ * or a cancellation; with MSG_WAITFORONE, when one is received and there are no more. An entry in the
+ * socket's queue of errors (MSG_ERRQUEUE) ends a receive after its first messages, too. Return: how
  * many, at least 1.
  */
 int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
