@@ -166,10 +166,19 @@ static inline long whole(struct worker *me, int fd, const struct iovec *parts, s
 
 /* --- reads --- */
 
+/* Of a raw terminal: for how many bytes a read is to wait (VMIN), and for how long (VTIME). */
+static void ask_terminal(int fd, size_t *least, nsec_t *time)
+{
+	struct termios how;
+	const bool raw = !tcgetattr(fd, &how) && !(how.c_lflag & ICANON);
+
+	*least = raw ? how.c_cc[VMIN] : 1;
+	*time = raw ? how.c_cc[VTIME] * (NSEC_PER_SEC / 10) : 0;
+}
+
 /*
- * A raw terminal says how many bytes a read is to wait for (VMIN), and for how long (VTIME): for the
- * first byte if VMIN is 0, or else between two. Without a time, poll(2) says nothing of fewer bytes: so
- * they are looked for again and again.
+ * The time is for the first byte if VMIN is 0, or else between two. Without a time, poll(2) says nothing
+ * of fewer bytes than VMIN: so they are looked for again and again.
  */
 static __attribute__((noinline)) long read_terminal(struct worker *me, int fd,
 						    const struct iovec *parts, size_t count,
@@ -177,21 +186,16 @@ static __attribute__((noinline)) long read_terminal(struct worker *me, int fd,
 {
 	const size_t size = length_of(parts, count);
 	const nsec_t until = switchto_deadline(deadline);
-	nsec_t time = 0, limit = NEVER;
-	size_t done = 0, least = 1;
 	unsigned int naps = 0;
 	struct iovec rest[PARTS];
-	struct termios how;
+	size_t done = 0, least;
+	nsec_t time, limit;
 	long result;
 
 	if (until < 0)
 		return -EINVAL;
-	if (!tcgetattr(fd, &how) && !(how.c_lflag & ICANON)) {
-		least = how.c_cc[VMIN];
-		time = how.c_cc[VTIME] * (NSEC_PER_SEC / 10);
-		if (!least && time)
-			limit = switchto_now() + time;
-	}
+	ask_terminal(fd, &least, &time);
+	limit = time && !least ? switchto_now() + time : NEVER;
 	do {
 		const bool looks = !time && least > 1;
 		const nsec_t end = looks ? 0 : limit < until ? limit : until;
@@ -322,46 +326,52 @@ struct receipt {
 static long receive_part(const struct request *r)
 {
 	struct receipt *receipt = pointer(r->a);
-	union {
-		struct cmsghdr header;
-		char room[CMSG_SPACE(sizeof(struct ucred))];
-	} control;
-	struct msghdr peek = receipt->message;
+	_Alignas(struct cmsghdr) char answer[CMSG_SPACE(sizeof(struct ucred))] = { 0 };
+	struct msghdr question = receipt->message;
 	struct ucred sender;
 	long result;
 
 	if (receipt->senders) {
-		peek.msg_name = NULL;
-		peek.msg_control = &control;
-		peek.msg_controllen = sizeof(control);
-		result = CALL(recvmsg, r->fd, &peek, r->b | MSG_PEEK);
+		question.msg_name = NULL;
+		question.msg_control = answer;
+		question.msg_controllen = sizeof(answer);
+		result = CALL(recvmsg, r->fd, &question, r->b | MSG_PEEK);
 		if (result <= 0)
 			return result;
-		memset(&sender, 0, sizeof(sender));
-		if (peek.msg_controllen >= CMSG_LEN(sizeof(sender)))
-			memcpy(&sender, CMSG_DATA(&control.header), sizeof(sender));
-		if (receipt->goes_on && memcmp(&sender, &receipt->sender, sizeof(sender)))
+		memcpy(&sender, answer + CMSG_LEN(0), sizeof(sender));
+		if (receipt->goes_on && memcmp(&sender, &receipt->sender, sizeof(sender)) != 0)
 			return 0;
 		receipt->sender = sender;
-		receipt->descriptors = peek.msg_flags & MSG_CTRUNC;
+		receipt->descriptors = question.msg_flags & MSG_CTRUNC;
 	}
 	return CALL(recvmsg, r->fd, &receipt->message, r->b);
 }
 
+/* @message has one part more. What belongs to one part (the sender, a time) is the last one's. */
+static void add_part(struct msghdr *message, const struct msghdr *part)
+{
+	message->msg_flags |= part->msg_flags;
+	if (part->msg_controllen)
+		message->msg_controllen = part->msg_controllen;
+}
+
 /*
  * Receives @message from a stream until it is full, but no further than the system call would: that
- * ends at urgent data, after descriptors, and where another sender begins. What belongs to a part (the
- * sender, a time) is that of the last one, as the system call has it.
+ * ends at urgent data, after descriptors, and where another sender begins.
  */
 static __attribute__((noinline)) long receive_all(struct worker *me, int fd, struct msghdr *message,
 						  int flags, const struct timespec *deadline)
 {
 	const bool local = switchto_socket_option(fd, SO_DOMAIN) == AF_UNIX;
-	struct receipt receipt = { .senders = local && switchto_socket_option(fd, SO_PASSCRED) };
+	struct receipt receipt = {
+		.message = *message,
+		.senders = local && switchto_socket_option(fd, SO_PASSCRED),
+	};
 	struct request r = REQUEST_OF(INPUT, fd, deadline, receive_part, &receipt,
 				      flags | MSG_DONTWAIT);
+	const size_t room = message->msg_controllen;
 	struct msghdr *part = &receipt.message;
-	size_t length, done = 0, room;
+	size_t done = 0;
 	struct iovec rest[PARTS];
 
 	for (;;) {
@@ -369,8 +379,6 @@ static __attribute__((noinline)) long receive_all(struct worker *me, int fd, str
 		bool seam;
 		long result;
 
-		if (!done)
-			*part = *message;
 		result = switchto_request_perform(me, &r);
 		if (result < 0 || (!result && done))
 			return done ? (long)done : result;
@@ -378,17 +386,12 @@ static __attribute__((noinline)) long receive_all(struct worker *me, int fd, str
 		if (local)
 			seam |= receipt.senders ? receipt.descriptors :
 						  part->msg_flags & MSG_CTRUNC;
-		if (!done) {
-			room = message->msg_controllen;
-			length = length_of(message->msg_iov, message->msg_iovlen);
+		if (done)
+			add_part(message, part);
+		else
 			*message = *part;
-		} else {
-			message->msg_flags |= part->msg_flags;
-			if (part->msg_controllen)
-				message->msg_controllen = part->msg_controllen;
-		}
 		done += (size_t)result;
-		if (!result || done >= length || seam ||
+		if (!result || seam || done >= length_of(message->msg_iov, message->msg_iovlen) ||
 		    (!ioctl(fd, SIOCATMARK, &at_mark) && at_mark))
 			return (long)done;
 		*part = (struct msghdr){
@@ -528,17 +531,16 @@ ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct
 					 flags | MSG_DONTWAIT);
 	struct worker *me = current_task();
 	long result;
+	bool all;
 
 	if (unlikely(!me))
 		return -1;
+	all = flags & MSG_WAITALL && message && switchto_socket_type(fd) == SOCK_STREAM;
 	if (unlikely(flags & AT_ONCE))
 		result = call_once(&r);
-	else if (likely(!(flags & MSG_WAITALL)) || !message ||
-		 switchto_socket_type(fd) != SOCK_STREAM)
-		result = switchto_request_perform(me, &r);
-	else if (!(flags & MSG_PEEK))
+	else if (unlikely(all) && !(flags & MSG_PEEK))
 		return end_call(me, receive_all(me, fd, message, flags, deadline));
-	else if (peeks_all(fd))
+	else if (unlikely(all) && peeks_all(fd))
 		result = peek(me, &r, message->msg_iov, message->msg_iovlen, flags);
 	else
 		result = switchto_request_perform(me, &r);
