@@ -540,8 +540,11 @@ struct switchto_chan;
 
 /* Return: 0, or -1 and errno: EINVAL, @item_size is 0; ENOMEM. */
 int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size_t capacity);
-/* NULL: does nothing. Return: 0, or -1 and EBUSY: somebody is in a call for the channel. While exit(3)
- * ends the program, it does nothing then. */
+/*
+ * NULL: does nothing. Return: 0, or -1 and EBUSY: somebody is in a call for the channel. While exit(3)
+ * ends the program, it does nothing then. A send, receive or close of the caller that is over has ended
+ * the other side's call as far as the channel is concerned, though it may return later.
+ */
 int switchto_chan_destroy(struct switchto_chan *chan);
 
 /**
