@@ -442,8 +442,8 @@ int switchto_block_end(void);
 
 /*
  * Between tasks, and between tasks and other threads. The task or thread that has waited longest is
- * served first. But a mutex may be locked by a later one that runs, as long as the oldest has waited
- * for less than a millisecond. All these objects are ready for use when zeroed, need no end, and must
+ * served first. But a mutex may be locked by a later one that runs, for at most a millisecond after an
+ * unlock has first woken the oldest: the next unlock gives it to the oldest. All these objects are ready for use when zeroed, need no end, and must
  * not be moved, freed or zeroed while in use. A call releases to the task or thread that it wakes,
  * which acquires. switchto_cancel() ends no wait for a mutex, but all other waits. A task that ends
  * with a mutex locked ends the program, by abort(3): nobody could ever lock that mutex again.

@@ -57,6 +57,12 @@ void switchto_worker_task_ended(struct switchto_sched *sched)
 			switchto_inbox_wake(&sched->slot[i]);
 }
 
+/* Is @task of the scheduler of @me? NULL: it is a thread. */
+static inline bool is_own(const struct worker *me, const struct switchto_task *task)
+{
+	return task && task->sched == me->sched;
+}
+
 /* Inside, and stays there. */
 static void end_task(struct worker *me)
 {
@@ -82,7 +88,7 @@ static void end_task(struct worker *me)
 	if (joiner == DETACHED || joiner == DROPPED)
 		switchto_pool_free_task(task);
 	else if (joiner)
-		switchto_waiter_fire(me->slot, joiner);
+		switchto_waiter_fire(is_own(me, joiner->task) ? me->slot : NULL, joiner);
 	if (joiner != DROPPED)
 		switchto_worker_task_ended(me->sched);
 }
