@@ -616,3 +616,51 @@ int main(int argc, char **argv)
 		return SKIPPED;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
+static atomic_bool first_ended;
+
+static void end_first(void *arg)
+{
+	(void)arg;
+	atomic_store(&first_ended, true);
+}
+
+static void spawn_connections(void *group);
+
+static void *spawn_at_the_end(void *sched)
+{
+	static struct switchto_group group;
+
+	group = (struct switchto_group){ .count = 21 };
+	while (!atomic_load(&first_ended))
+		;
+	spawn(sched, spawn_connections, &group);
+	return NULL;
+}
+
+/* A thread spawns when the slots have just found no tasks: all of them go on, or begin again. */
+static void no_slot_is_left_behind(void **state)
+{
+	(void)state;
+	for (int round = 0; round < LOOPS(200); round++) {
+		struct switchto_sched *sched = with_slice(0, slots, SWITCHTO_MEASURE);
+		pthread_t thread;
+
+		atomic_store(&first_ended, false);
+		spawn(sched, end_first, NULL);
+		assert_int_equal(pthread_create(&thread, NULL, spawn_at_the_end, sched), 0);
+		assert_int_equal(switchto_sched_run(sched), 0);
+		pthread_join(thread, NULL);
+		assert_int_equal(switchto_sched_run(sched), 0);
+		for (unsigned int i = 0; i < slots; i++) {
+			struct switchto_slot_stats stats;
+
+			CHECK_EQ(&verdict, switchto_slot_stats(sched, i, &stats), 0);
+			CHECK(&verdict, stats.runs >= 2);
+		}
+		run_tasks(sched);
+	}
+}
+
+		cmocka_unit_test(inbox_is_stolen),
+		cmocka_unit_test(policy_may_refuse),
+		cmocka_unit_test(no_slot_is_left_behind),

@@ -145,8 +145,6 @@ struct slot {
 	/* The policy's. */
 	void (*enqueue)(void *queue, struct switchto_entry *entry, enum switchto_reason why);
 	struct switchto_entry *(*pick)(void *queue);
-	atomic_bool
-		over; /* its dispatcher found no tasks, and ended. Set with the scheduler's lock */
 	/* What is left until it looks at the clock, see spent(); and how often it has polled. */
 	_Atomic int budget;
 	_Atomic unsigned int polls;
@@ -211,9 +209,13 @@ struct switchto_sched {
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
 	pthread_t monitor_thread;
 	nsec_t slice;		  /* NEVER: tasks have no slices */
-	_Atomic uint32_t at_work; /* slots whose dispatcher has not found that it is over */
-	unsigned int next_mark;	  /* that the monitor verifies: mark.c */
-	nsec_t verified;	  /* when it did so */
+	_Atomic uint32_t at_work; /* dispatchers that have not ended, but the first */
+	/* Changed with the lock: see is_over(), worker.c. */
+	atomic_bool over;	/* all dispatchers have found no tasks, and end */
+	_Atomic uint32_t round; /* changes when those go on that wait for the others */
+	unsigned int waiting;
+	unsigned int next_mark; /* that the monitor verifies: mark.c */
+	nsec_t verified;	/* when it did so */
 
 	pthread_mutex_t lock; /* of the rest */
 	struct worker *idle, *workers;
