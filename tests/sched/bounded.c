@@ -551,6 +551,78 @@ static struct switchto_entry *throttle_pick(void *queue)
 		return NULL;
 	throttle->next = now + 5 * MSEC;
 	throttle->first = entry->next;
+static void *spawn_from_outside(void *sched)
+{
+	usleep(20000);
+	for (int i = 0; i < 8; i++)
+		spawn(sched, be_ready, (void *)8L);
+	return NULL;
+}
+
+static void sleep_until_over(void *arg)
+{
+	(void)arg;
+	while (goes_on()) {
+		const struct timespec soon = in(MSEC);
+
+		CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	}
+}
+
+/* Those that come from outside wait in the inbox of a slot whose task computes. */
+static void inbox_is_stolen(void **state)
+{
+	struct switchto_sched *sched = with_slice(SWITCHTO_NO_SLICE, 2, SWITCHTO_STEAL);
+	pthread_t thread;
+
+	(void)state;
+	begin();
+	spawn(sched, compute_until_over, NULL);
+	spawn(sched, sleep_until_over, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, spawn_from_outside, sched), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	pthread_join(thread, NULL);
+	run_tasks(sched);
+	assert_true(atomic_load(&over));
+}
+
+static struct switchto_entry *steal_nothing(void *queue)
+{
+	(void)queue;
+	return NULL;
+}
+
+static void compute_for_500_ms(void *arg)
+{
+	(void)arg;
+	for (const long long until = thread_cpu_ns() + 500 * MSEC; thread_cpu_ns() < until;)
+		;
+}
+
+/* Slots without a task do not look all the time at one that keeps its own. */
+static void policy_may_refuse(void **state)
+{
+	struct switchto_policy refuses = switchto_priority;
+	const struct switchto_sched_options options = { .size = sizeof(options),
+							.slots = 4,
+							.policy = &refuses,
+							.flags = SWITCHTO_STEAL,
+							.slice = SWITCHTO_NO_SLICE };
+	const long long begun = cpu_ns();
+	struct switchto_sched *sched;
+
+	(void)state;
+	refuses.steal = steal_nothing;
+	verdict = (struct verdict){ 0 };
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	for (int i = 0; i < 8; i++)
+		spawn(sched, i % 4 ? be_ready : compute_for_500_ms, (void *)100L);
+	run_tasks(sched);
+	print_message("beside two tasks of 500 ms each: %lld ms\n",
+		      (cpu_ns() - begun) / MSEC - 1000);
+	assert_true(cpu_ns() - begun < 1130 * MSEC);
+}
+
 	return entry;
 }
 
@@ -616,51 +688,6 @@ int main(int argc, char **argv)
 		return SKIPPED;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
-static atomic_bool first_ended;
-
-static void end_first(void *arg)
-{
-	(void)arg;
-	atomic_store(&first_ended, true);
-}
-
-static void spawn_connections(void *group);
-
-static void *spawn_at_the_end(void *sched)
-{
-	static struct switchto_group group;
-
-	group = (struct switchto_group){ .count = 21 };
-	while (!atomic_load(&first_ended))
-		;
-	spawn(sched, spawn_connections, &group);
-	return NULL;
-}
-
-/* A thread spawns when the slots have just found no tasks: all of them go on, or begin again. */
-static void no_slot_is_left_behind(void **state)
-{
-	(void)state;
-	for (int round = 0; round < LOOPS(200); round++) {
-		struct switchto_sched *sched = with_slice(0, slots, SWITCHTO_MEASURE);
-		pthread_t thread;
-
-		atomic_store(&first_ended, false);
-		spawn(sched, end_first, NULL);
-		assert_int_equal(pthread_create(&thread, NULL, spawn_at_the_end, sched), 0);
-		assert_int_equal(switchto_sched_run(sched), 0);
-		pthread_join(thread, NULL);
-		assert_int_equal(switchto_sched_run(sched), 0);
-		for (unsigned int i = 0; i < slots; i++) {
-			struct switchto_slot_stats stats;
-
-			CHECK_EQ(&verdict, switchto_slot_stats(sched, i, &stats), 0);
-			CHECK(&verdict, stats.runs >= 2);
-		}
-		run_tasks(sched);
-	}
-}
-
 		cmocka_unit_test(inbox_is_stolen),
 		cmocka_unit_test(policy_may_refuse),
 		cmocka_unit_test(no_slot_is_left_behind),

@@ -135,7 +135,8 @@ struct switchto_policy {
 	/* @entry has ended, and will be used for another task. May be NULL. */
 	void (*end)(void *queue, const struct switchto_entry *entry);
 	/*
-	 * Takes an entry out for another slot and returns it, or NULL. If this member is NULL, the
+	 * Takes an entry out for another slot and returns it, or NULL. After NULL it is not asked for
+	 * a while, 13 ms at most. If this member is NULL, the
 	 * policy can't be used with SWITCHTO_STEAL.
 	 */
 	struct switchto_entry *(*steal)(void *queue);
@@ -203,7 +204,8 @@ enum { SWITCHTO_NO_PLACE = -1 }; /* place */
 
 enum {
 	SWITCHTO_STEAL = 1,   /* a slot without a ready task runs a task that is ready on another
-				 slot, and has been so for a while */
+				 slot, and has been so for a while. Each switch takes some 15 ns
+				 more, also if nothing is stolen */
 	SWITCHTO_MEASURE = 2, /* for switchto_slot_stats() and switchto_task_stats(); reads the
 				 clock at every switch */
 };

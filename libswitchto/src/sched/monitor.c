@@ -183,12 +183,15 @@ static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const s
 /* Do tasks of @slot wait for long? As many as leave in a time, for so long each one waits. */
 static void offer(struct slot *slot, nsec_t now)
 {
-	const unsigned int waiting = atomic_load_explicit(&slot->ready, memory_order_relaxed);
+	/* In the inbox, at least one. */
+	const unsigned int waiting = atomic_load_explicit(&slot->ready, memory_order_relaxed) +
+				     (atomic_load_explicit(&slot->inbox, memory_order_relaxed) !=
+				      NULL);
 	const uint64_t runs = atomic_load_explicit(&slot->stats.runs, memory_order_relaxed);
 	struct seen *seen = &slot->seen;
 	const nsec_t passed = now - seen->at;
 
-	if (passed < WAITS_LONG)
+	if (passed < WAITS_LONG << atomic_load_explicit(&slot->refused, memory_order_relaxed))
 		return;
 	switchto_inbox_offer(slot, waiting && seen->ready &&
 					   passed * waiting / (nsec_t)(runs - seen->runs + 1) >=

@@ -164,6 +164,7 @@ struct slot {
 	atomic_uint neighbour; /* the slot that the next spawn looks at */
 	atomic_uint ready;     /* tasks in the queue, unless is_fifo */
 	atomic_bool stealable; /* they wait for so long that others may take them */
+	atomic_uint refused; /* how often the policy gave none since it gave one; not more than 8 */
 	struct slot_stats {
 		_Atomic uint64_t runs, run_ns, idle_ns, steals, retakes;
 		_Atomic uint64_t ready[SWITCHTO_READY_BUCKETS];
