@@ -12,6 +12,10 @@
  * ms, see struct switchto_sched_options). The task goes on beside the other tasks of the slot, until
  * its next call of this library that may wait. Only that keeps one task from stopping the others.
  *
+ * The thread of a task that waits may wait for the events of its whole slot, until another task is
+ * ready. So a task with a low priority (nice(2), SCHED_IDLE) makes the others late when it waits, or
+ * calls this library. Compute at a low priority in a thread that is no task.
+ *
  * A task whose calls never have to wait, because there is always more to read for example, gives
  * way in one of these calls about every half millisecond, as with switchto_yield().
  *
@@ -189,7 +193,8 @@ struct switchto_sched_options {
 	/*
 	 * How long a task may compute, in ns of CPU time, until it loses its slot to the other
 	 * tasks of the slot, if these have anything to do. It goes on beside them. 0: 10 ms;
-	 * SWITCHTO_NO_SLICE: it keeps its slot. Not exact: it may be some milliseconds more.
+	 * SWITCHTO_NO_SLICE: it keeps its slot. Not exact: it may be some milliseconds more. If others have
+	 * the CPU meanwhile, it loses the slot after eight times as much time on the clock.
 	 */
 	int64_t slice;
 	/*

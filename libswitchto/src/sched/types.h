@@ -178,11 +178,12 @@ struct slot {
 		uint32_t owner;
 		unsigned int polls, ready;
 		uint64_t runs;
-		nsec_t cpu;    /* the CPU time of the owner's thread */
-		nsec_t since;  /* when it was that: the thread stands still since then */
-		nsec_t began;  /* its CPU time when it was first seen to have the slot */
-		nsec_t polled; /* when it had just polled, or was asleep */
-		nsec_t at;     /* when the monitor looked at ready and runs */
+		nsec_t cpu;	 /* the CPU time of the owner's thread */
+		nsec_t since;	 /* when it was that: the thread stands still since then */
+		nsec_t began;	 /* its CPU time when it was first seen to have the slot */
+		nsec_t at_first; /* when that was, without the time for which the monitor was late */
+		nsec_t polled;	 /* when it had just polled, or was asleep */
+		nsec_t at;	 /* when the monitor looked at ready and runs */
 		bool reported;
 	} seen;
 };
