@@ -10,7 +10,8 @@
  * Tasks share data as threads do: with locks or atomics, also if the scheduler has only one slot.
  * For a task loses its slot when it blocks in another call, or computes for longer than a slice (10
  * ms, see struct switchto_sched_options). The task goes on beside the other tasks of the slot, until
- * its next call of this library that may wait. Only that keeps one task from stopping the others.
+ * its next call of this library that may wait. A call that has nothing to wait for, such as
+ * switchto_mutex_lock() of a mutex that is free, or switchto_sem_post(), may not count. Only that keeps one task from stopping the others.
  *
  * The thread of a task that waits may wait for the events of its whole slot, until another task is
  * ready. So a task with a low priority (nice(2), SCHED_IDLE) makes the others late when it waits, or
@@ -154,7 +155,9 @@ extern const struct switchto_policy switchto_fifo;
 
 /*
  * The highest priority first, and within one priority, first in, first out. A priority outside 0 to
- * 31 counts as the nearest of these. A task starves while there are ready tasks with a higher one.
+ * 31 counts as the nearest of these. A task starves while there are ready tasks with a higher one. But
+ * a task that has computed for a slice loses its slot to any ready task, also to one with a lower
+ * priority, and goes on beside it.
  */
 extern const struct switchto_policy switchto_priority;
 enum { SWITCHTO_PRIORITIES = 32 };
@@ -162,13 +165,16 @@ enum { SWITCHTO_PRIORITIES = 32 };
 /*
  * The earliest deadline first, then tasks without a deadline, first in, first out. If one slot can
  * meet all deadlines at all, and no task runs for long at a time, all are met. A deadline that has
- * passed still counts as early. Tasks with later deadlines may starve.
+ * passed still counts as early. Tasks with later deadlines may starve. After
+ * a slice, a task loses its slot to any ready task, also to one with a later deadline.
  */
 extern const struct switchto_policy switchto_edf;
 
 /*
  * Shares of the slot's time by weight. Nobody starves. It reads the clock at every switch. It can't
- * be used with SWITCHTO_STEAL: shares hold within one slot only.
+ * be used with SWITCHTO_STEAL: shares hold within one slot only. What a task computes beside its slot,
+ * after a slice or in a blocking region, is not charged to it. So tasks that compute for much longer
+ * than a slice at a time get equal shares, if there are CPUs for them.
  */
 extern const struct switchto_policy switchto_fair;
 
@@ -192,7 +198,8 @@ struct switchto_sched_options {
 	unsigned int flags; /* see below */
 	/*
 	 * How long a task may compute, in ns of CPU time, until it loses its slot to the other
-	 * tasks of the slot, if these have anything to do. It goes on beside them. 0: 10 ms;
+	 * tasks of the slot, if these have anything to do, whatever the policy says of
+	 * them. It goes on beside them. 0: 10 ms;
 	 * SWITCHTO_NO_SLICE: it keeps its slot. Not exact: it may be some milliseconds more. If others have
 	 * the CPU meanwhile, it loses the slot after eight times as much time on the clock.
 	 */
