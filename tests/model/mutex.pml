@@ -5,8 +5,8 @@
  *
  * THREADS threads (3) lock and unlock a mutex ROUNDS times (2). An atomic sequence is one access to
  * the word, or to what another thread reads. Sleep and wake are taken for what sched.pml verifies: a
- * thread sleeps while asleep[] is set, and a wake clears it once. How long one has waited is left
- * open: it may ask for the mutex each time.
+ * thread sleeps while asleep[] is set, and a wake clears it once. How long ago one was woken is left
+ * open: it may be given the mutex each time.
  *
  *	STRICT		the mutex is given each time
  *	MUTATION_*	a fault, see mutations
@@ -17,16 +17,11 @@
 #ifndef ROUNDS
 #define ROUNDS 2
 #endif
-#ifdef STRICT
-#define GIVES true
-#else
-#define GIVES starves
-#endif
 /* Watch has pid 0. */
 #define me _pid
 
 /* mutex->word */
-bit locked, woken, starves;
+bit locked, woken, on_its_way; /* GIVEN */
 byte stack[THREADS], on_stack; /* the newest last */
 /* mutex->waiters: of who has the mutex, the oldest first */
 byte list[THREADS], in_list;
@@ -74,7 +69,7 @@ inline turn_round(i)
 active proctype Watch()
 {
 	_nr_pr == 1 ->
-	assert(!locked && !woken && !starves && !on_stack && !in_list && !has)
+	assert(!locked && !woken && !on_its_way && !on_stack && !in_list && !has)
 }
 
 active [THREADS] proctype Thread()
@@ -123,24 +118,25 @@ again:
 #endif
 		if
 		:: atomic {
-			!locked ->
-			assert(in_list && list[0] == me);
+			!locked || on_its_way ->
+			assert(in_list && list[0] == me && woken);
 			locked = 1;
 			woken = 0;
 			asleep[me] = 0;
-			take();
+			if
+			:: on_its_way ->
+				assert(has == me);
+				on_its_way = 0
+			:: else -> take()
+			fi;
 			remove_first(i);
 			goto locked_it
 		}
 		:: atomic {
-			locked ->
+			locked && !on_its_way ->
 #ifndef MUTATION_MUTEX_WOKEN_STAYS
-			woken = 0;
+			woken = 0
 #endif
-			if
-			:: starves = 1
-			:: skip
-			fi
 		}
 		fi;
 #ifdef MUTATION_MUTEX_STAY_FIRST
@@ -160,10 +156,13 @@ unlock:
 			goto unlock
 		}
 		:: atomic {
-			in_list && GIVES ->
+#ifdef MUTATION_MUTEX_GIVEN_AWAKE
+			in_list ->
+#else
+			in_list && !woken ->
+#endif
 			first = list[0];
 			remove_first(i);
-			starves = 0;
 			has = first;
 #ifndef MUTATION_MUTEX_GIVEN_LATE
 			given[first] = 1
@@ -171,7 +170,12 @@ unlock:
 		}
 #ifndef STRICT
 		:: atomic {
-			in_list && !starves && !woken ->
+			in_list && woken ->
+			has = list[0];
+			on_its_way = 1
+		}
+		:: atomic {
+			in_list && !woken ->
 			first = list[0];
 			has = 0;
 			locked = 0;
@@ -180,7 +184,7 @@ unlock:
 #endif
 		}
 		:: atomic {
-			in_list && !starves && woken ->
+			in_list && woken ->
 			has = 0;
 			locked = 0
 		}

@@ -199,7 +199,8 @@ byte visitors;
 #else
 #define VISITORS visitors
 #endif
-byte ended; /* slots that are over */
+byte ended; /* slots that have found no tasks; if all have, the run is over */
+#define ALL_ENDED ((1 << SLOTS) - 1)
 #else
 #define VISITORS false
 #endif
@@ -1457,14 +1458,21 @@ slot_ended:
 #ifdef OUTSIDE
 	/* is_over() */
 	atomic {
-#ifndef MUTATION_SCHED_SPAWN_AT_END
 		if
 		:: tasks -> goto dispatch_now
 		:: else
 		fi;
-#endif
 		ended = ended | BIT(slot + 1)
 	};
+#ifndef MUTATION_SCHED_SPAWN_AT_END
+	if
+	:: ended == ALL_ENDED
+	:: atomic {
+		!(ended & BIT(slot + 1)) ->
+		goto dispatch_now
+	}
+	fi;
+#endif
 #endif
 	if
 	:: atomic {
@@ -1663,14 +1671,12 @@ active proctype Outside()
 		left != 0 && !over && !spawned ->
 		left--;
 		if
-#ifndef MUTATION_SCHED_SPAWN_AT_END
-		:: !(ended & BIT(1)) -> home = 0
-		:: !(ended & BIT(2)) -> home = 1
-		:: ended == (BIT(1) | BIT(2)) -> home = 0
-#else
 		:: home = 0
 		:: home = 1
-#endif
+		fi;
+		if
+		:: ended == ALL_ENDED
+		:: else -> ended = 0
 		fi;
 		spawned = 1;
 		other = TASKS;

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -370,6 +371,65 @@ static void computing_task_loses_its_slot(void **state)
 	}
 }
 
+/* --- a task whose thread has a low priority --- */
+
+static atomic_int busy_cpu;
+
+static void *keep_cpu_busy(void *arg)
+{
+	cpu_set_t cpus;
+
+	while (atomic_load(&busy_cpu) == -1)
+		usleep(100);
+	CPU_ZERO(&cpus);
+	CPU_SET((size_t)atomic_load(&busy_cpu), &cpus);
+	sched_setaffinity(0, sizeof(cpus), &cpus);
+	while (goes_on())
+		;
+	return arg;
+}
+
+static void compute_in_the_background(void *arg)
+{
+	const struct sched_param param = { 0 };
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	CPU_SET((size_t)sched_getcpu(), &cpus);
+	CHECK_EQ(&verdict, sched_setaffinity(0, sizeof(cpus), &cpus), 0);
+	CHECK_EQ(&verdict, sched_setscheduler(0, SCHED_IDLE, &param), 0);
+	atomic_store(&busy_cpu, sched_getcpu());
+	compute_until_over(arg);
+}
+
+static void spawn_in_the_background(void *arg)
+{
+	spawn(NULL, tick, (void *)1L);
+	CHECK_EQ(&verdict, switchto_yield(), 0);
+	spawn(NULL, compute_in_the_background, arg);
+}
+
+/* It gets next to no CPU time, so a slice of that never ends. */
+static void low_priority_stops_nobody(void **state)
+{
+	struct switchto_sched *sched = with_slice(0, 1, 0);
+	pthread_t thread;
+
+	(void)state;
+	begin();
+	atomic_store(&busy_cpu, -1);
+	spawn(sched, spawn_in_the_background, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, keep_cpu_busy, NULL), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	pthread_join(thread, NULL);
+	run_tasks(sched);
+	/* Mostly the first one: then it has lost the slot. */
+	qsort(late, (size_t)ticks, sizeof(*late), compare);
+	print_message("low priority: the latest deadline %lld us\n", late[ticks - 1] / 1000);
+	assert_int_equal(ticks, TICKS);
+	assert_true(late[ticks - 1] < 3 * NSEC_PER_SEC / 2);
+}
+
 static void compute_alone(void *arg)
 {
 	(void)arg;
@@ -491,7 +551,124 @@ static void ping_pong_is_not_stolen(void **state)
 	switchto_chan_destroy(back);
 }
 
+static void *spawn_from_outside(void *sched)
+{
+	usleep(20000);
+	for (int i = 0; i < 8; i++)
+		spawn(sched, be_ready, (void *)8L);
+	return NULL;
+}
+
+static void sleep_until_over(void *arg)
+{
+	(void)arg;
+	while (goes_on()) {
+		const struct timespec soon = in(MSEC);
+
+		CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	}
+}
+
+/* Those that come from outside wait in the inbox of a slot whose task computes. */
+static void inbox_is_stolen(void **state)
+{
+	struct switchto_sched *sched = with_slice(SWITCHTO_NO_SLICE, 2, SWITCHTO_STEAL);
+	pthread_t thread;
+
+	(void)state;
+	begin();
+	spawn(sched, compute_until_over, NULL);
+	spawn(sched, sleep_until_over, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, spawn_from_outside, sched), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	pthread_join(thread, NULL);
+	run_tasks(sched);
+	assert_true(atomic_load(&over));
+}
+
+static struct switchto_entry *steal_nothing(void *queue)
+{
+	(void)queue;
+	return NULL;
+}
+
+static void compute_for_500_ms(void *arg)
+{
+	(void)arg;
+	for (const long long until = thread_cpu_ns() + 500 * MSEC; thread_cpu_ns() < until;)
+		;
+}
+
+/* Slots without a task do not look all the time at one that keeps its own. */
+static void policy_may_refuse(void **state)
+{
+	struct switchto_policy refuses = switchto_priority;
+	const struct switchto_sched_options options = { .size = sizeof(options),
+							.slots = 4,
+							.policy = &refuses,
+							.flags = SWITCHTO_STEAL,
+							.slice = SWITCHTO_NO_SLICE };
+	const long long begun = cpu_ns();
+	struct switchto_sched *sched;
+
+	(void)state;
+	refuses.steal = steal_nothing;
+	verdict = (struct verdict){ 0 };
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	for (int i = 0; i < 8; i++)
+		spawn(sched, i % 4 ? be_ready : compute_for_500_ms, (void *)100L);
+	run_tasks(sched);
+	print_message("beside two tasks of 500 ms each: %lld ms\n",
+		      (cpu_ns() - begun) / MSEC - 1000);
+	assert_true(cpu_ns() - begun < 1130 * MSEC);
+}
+
 /* --- where a new task goes --- */
+
+static atomic_bool first_ended;
+
+static void end_first(void *arg)
+{
+	(void)arg;
+	atomic_store(&first_ended, true);
+}
+
+static void spawn_connections(void *group);
+
+static void *spawn_at_the_end(void *sched)
+{
+	static struct switchto_group group;
+
+	group = (struct switchto_group){ .count = 21 };
+	while (!atomic_load(&first_ended))
+		;
+	spawn(sched, spawn_connections, &group);
+	return NULL;
+}
+
+/* A thread spawns when the slots have just found no tasks: all of them go on, or begin again. */
+static void no_slot_is_left_behind(void **state)
+{
+	(void)state;
+	for (int round = 0; round < LOOPS(200); round++) {
+		struct switchto_sched *sched = with_slice(0, slots, SWITCHTO_MEASURE);
+		pthread_t thread;
+
+		atomic_store(&first_ended, false);
+		spawn(sched, end_first, NULL);
+		assert_int_equal(pthread_create(&thread, NULL, spawn_at_the_end, sched), 0);
+		assert_int_equal(switchto_sched_run(sched), 0);
+		pthread_join(thread, NULL);
+		assert_int_equal(switchto_sched_run(sched), 0);
+		for (unsigned int i = 0; i < slots; i++) {
+			struct switchto_slot_stats stats;
+
+			CHECK_EQ(&verdict, switchto_slot_stats(sched, i, &stats), 0);
+			CHECK(&verdict, stats.runs >= 2);
+		}
+		run_tasks(sched);
+	}
+}
 
 static void wait_for_all(void *group)
 {
@@ -603,9 +780,13 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nobody_waits_for_a_flood),
 		cmocka_unit_test(computing_task_loses_its_slot),
+		cmocka_unit_test(low_priority_stops_nobody),
 		cmocka_unit_test(lone_task_keeps_its_slot),
 		cmocka_unit_test(stopped_process_is_no_hog),
 		cmocka_unit_test(ping_pong_is_not_stolen),
+		cmocka_unit_test(inbox_is_stolen),
+		cmocka_unit_test(policy_may_refuse),
+		cmocka_unit_test(no_slot_is_left_behind),
 		cmocka_unit_test(children_are_spread),
 		cmocka_unit_test(policy_may_hold_back),
 		cmocka_unit_test(policy_without_functions),

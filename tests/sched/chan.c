@@ -2,9 +2,11 @@
 /* Channels: each item arrives once, in order, whoever waits; close, deadlines, select. */
 #include "sched.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <switchto/switchto.h>
 
@@ -229,6 +231,112 @@ static void in_vain(void **state)
 	switchto_chan_destroy(chan);
 }
 
+/* --- who is done with a channel may destroy it, though the other side has not returned --- */
+
+enum { BY_SEND, BY_RECEIVE, BY_CLOSE, BY_SELECT, WAYS };
+
+static void take_part(void *way)
+{
+	int item = 1, elsewhere;
+	struct switchto_case cases[2] = {
+		{ chan, SWITCHTO_RECEIVE, &item, false },
+		{ other, SWITCHTO_RECEIVE, &elsewhere, false },
+	};
+
+	switch ((long)way) {
+	case BY_RECEIVE:
+		CHECK_EQ(&verdict, switchto_chan_send(chan, &item, NULL), 0);
+		break;
+	case BY_CLOSE:
+		CHECK_ERR(&verdict, switchto_chan_recv(chan, &item, NULL), EPIPE);
+		break;
+	case BY_SELECT:
+		CHECK_EQ(&verdict, switchto_select(cases, 2, NULL), 0);
+		break;
+	default:
+		CHECK_EQ(&verdict, switchto_chan_recv(chan, &item, NULL), 0);
+	}
+}
+
+static void *take_part_as_a_thread(void *way)
+{
+	take_part(way);
+	return NULL;
+}
+
+static void be_done(long way)
+{
+	int item = 2;
+
+	if (way == BY_RECEIVE)
+		CHECK_EQ(&verdict, switchto_chan_recv(chan, &item, NULL), 0);
+	else if (way == BY_CLOSE)
+		CHECK_EQ(&verdict, switchto_chan_close(chan), 0);
+	else
+		CHECK_EQ(&verdict, switchto_chan_send(chan, &item, NULL), 0);
+}
+
+/* Its memory is somebody else's at once. */
+static void *destroy_and_use(void)
+{
+	const size_t size = malloc_usable_size(chan);
+	void *memory;
+
+	CHECK_EQ(&verdict, switchto_chan_destroy(chan), 0);
+	memory = malloc(size);
+	memset(memory, 0x5a, size);
+	return memory;
+}
+
+static void destroy_when_done(void *arg)
+{
+	(void)arg;
+	for (long i = 0; i < WAYS * LOOPS(50); i++) {
+		const long way = i % WAYS;
+		struct switchto_task *task;
+		pthread_t thread;
+		void *memory;
+
+		CHECK_EQ(&verdict, switchto_chan_create(&chan, sizeof(int), 0), 0);
+		CHECK_EQ(&verdict, switchto_chan_create(&other, sizeof(int), 0), 0);
+		task = spawn_handle(NULL, take_part, (void *)way);
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+		be_done(way);
+		memory = destroy_and_use();
+		/* The task waits for this one, too, and has not run yet. */
+		if (way == BY_SELECT && slots == 1) {
+			CHECK_ERR(&verdict, switchto_chan_destroy(other), EBUSY);
+			CHECK_EQ(&verdict, switchto_chan_close(other), 0);
+			CHECK_ERR(&verdict, switchto_chan_destroy(other), EBUSY);
+		}
+		CHECK_EQ(&verdict, switchto_join(task), 0);
+		CHECK_EQ(&verdict, switchto_chan_destroy(other), 0);
+		free(memory);
+
+		CHECK_EQ(&verdict, switchto_chan_create(&chan, sizeof(int), 0), 0);
+		CHECK_EQ(&verdict, switchto_chan_create(&other, sizeof(int), 0), 0);
+		pthread_create(&thread, NULL, take_part_as_a_thread, (void *)way);
+		if (way == BY_CLOSE)
+			usleep(100);
+		be_done(way);
+		if (way != BY_CLOSE)
+			free(destroy_and_use());
+		pthread_join(thread, NULL);
+		CHECK_EQ(&verdict, switchto_chan_destroy(other), 0);
+		if (way == BY_CLOSE)
+			CHECK_EQ(&verdict, switchto_chan_destroy(chan), 0);
+	}
+}
+
+static void destroyed_when_done(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, destroy_when_done, NULL);
+	run_in_time(sched);
+}
+
 static void bad_channels(void **state)
 {
 	struct verdict v = { 0 };
@@ -242,9 +350,9 @@ static void bad_channels(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(items_arrive_once), cmocka_unit_test(select_of_two),
-		cmocka_unit_test(select_both_ways),  cmocka_unit_test(in_vain),
-		cmocka_unit_test(bad_channels),
+		cmocka_unit_test(items_arrive_once),   cmocka_unit_test(select_of_two),
+		cmocka_unit_test(select_both_ways),    cmocka_unit_test(in_vain),
+		cmocka_unit_test(destroyed_when_done), cmocka_unit_test(bad_channels),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;

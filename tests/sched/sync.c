@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <switchto/switchto.h>
 
@@ -404,6 +405,87 @@ static void nobody_starves(void **state)
 	pthread_join(thread, NULL);
 }
 
+/* The oldest is next on the slot of a task that never leaves it. */
+static void lock_without_pause(void *arg)
+{
+	const long long end = now_ns() + 2LL * NSEC_PER_SEC;
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	spawn(NULL, lock_once, NULL);
+	CHECK_EQ(&verdict, switchto_yield(), 0);
+	do {
+		CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+		CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	} while (!atomic_load(&ready) && now_ns() < end);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+	CHECK(&verdict, now_ns() < end);
+}
+
+static void nobody_is_passed_for_long(void **state)
+{
+	const struct switchto_sched_options options = { .size = sizeof(options),
+							.slots = slots,
+							.slice = SWITCHTO_NO_SLICE };
+	struct switchto_sched *sched;
+
+	(void)state;
+	reset();
+	verdict = (struct verdict){ 0 };
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	spawn(sched, lock_without_pause, NULL);
+	run_tasks(sched);
+}
+
+/* --- an object may be gone as soon as somebody is woken --- */
+
+static _Atomic(struct switchto_sem *) box;
+
+static void *wait_a_moment(void *arg)
+{
+	for (int i = 0; i < LOOPS(ROUNDS) * 10; i++) {
+		struct switchto_sem *mine;
+		struct timespec soon = in(30000);
+
+		while (!(mine = atomic_load(&box)))
+			;
+		if (switchto_sem_wait(mine, &soon))
+			CHECK_EQ(&verdict, errno, ETIMEDOUT);
+		atomic_store(&box, NULL);
+	}
+	return arg;
+}
+
+/* Posts when the deadline passes. Who has taken the post does not look at the semaphore again. */
+static void post_and_overwrite(void **state)
+{
+	struct switchto_sem posted;
+	pthread_t thread;
+
+	(void)state;
+	verdict = (struct verdict){ 0 };
+	assert_int_equal(pthread_create(&thread, NULL, wait_a_moment, NULL), 0);
+	for (int i = 0; i < LOOPS(ROUNDS) * 10; i++) {
+		const long long then = now_ns() + 30000 + i % 64 * 1000;
+		bool waits;
+
+		posted = (struct switchto_sem){ 0 };
+		atomic_store(&box, &posted);
+		while (now_ns() < then)
+			;
+		CHECK_EQ(&verdict, switchto_mutex_lock(&posted.queue.lock), 0);
+		waits = posted.queue.first;
+		CHECK_EQ(&verdict, switchto_mutex_unlock(&posted.queue.lock), 0);
+		switchto_sem_post(&posted);
+		if (waits && !posted.count)
+			memset(&posted, 0x5a, sizeof(posted));
+		while (atomic_load(&box))
+			;
+	}
+	pthread_join(thread, NULL);
+	verdict_assert(&verdict);
+}
+
 /* Tasks, threads, and tasks in regions: all sections are counted, whoever gives to whom. */
 static void lock_in_regions(void *arg)
 {
@@ -461,6 +543,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(posts_and_deadlines),
 		cmocka_unit_test(no_convoy),
 		cmocka_unit_test(nobody_starves),
+		cmocka_unit_test(nobody_is_passed_for_long),
+		cmocka_unit_test(post_and_overwrite),
 		cmocka_unit_test(tasks_regions_and_threads),
 	};
 

@@ -5,6 +5,10 @@
  * Who waits has a node in each channel that it waits for, and one party. Who finds a node claims
  * its party first: that decides for which of its channels it is done. switchto_select() holds the
  * locks of all its channels while it looks, so nobody claims it meanwhile.
+ *
+ * A claim takes the node out, and wakes its party when it is done with the channel. The woken one does
+ * not touch this channel any more: the other side may have destroyed it. From all other channels only
+ * their party takes its nodes out. Until then nobody can destroy these.
  */
 #define _GNU_SOURCE
 #include "sync.h"
@@ -23,7 +27,7 @@ struct node {
 	struct party *party;
 	size_t index;
 	void *item;
-	bool queued;
+	struct nodes *in; /* the list where it is */
 };
 
 struct nodes {
@@ -33,6 +37,7 @@ struct nodes {
 struct switchto_chan {
 	struct switchto_mutex lock;
 	struct nodes senders, receivers;
+	struct nodes passed; /* those met there whose party was done with another channel */
 	size_t item_size, capacity;
 	size_t count, oldest; /* items in the buffer, and the place of the first */
 	bool closed;
@@ -50,11 +55,13 @@ static void node_add(struct nodes *nodes, struct node *node)
 	else
 		nodes->first = node;
 	nodes->last = node;
-	node->queued = true;
+	node->in = nodes;
 }
 
-static void node_remove(struct nodes *nodes, struct node *node)
+static void node_remove(struct node *node)
 {
+	struct nodes *nodes = node->in;
+
 	if (node->next)
 		node->next->prev = node->prev;
 	else
@@ -63,20 +70,20 @@ static void node_remove(struct nodes *nodes, struct node *node)
 		node->prev->next = node->next;
 	else
 		nodes->first = node->next;
-	node->queued = false;
 }
 
 /* The first one whose party is not done yet, out of the queue and claimed; or NULL. */
-static struct node *node_claim(struct nodes *nodes)
+static struct node *node_claim(struct switchto_chan *chan, struct nodes *nodes)
 {
 	struct node *node;
 
 	while ((node = nodes->first)) {
 		size_t none = 0;
 
-		node_remove(nodes, node);
+		node_remove(node);
 		if (atomic_compare_exchange_strong(&node->party->done, &none, node->index + 1))
 			return node;
+		node_add(&chan->passed, node);
 	}
 	return NULL;
 }
@@ -91,7 +98,7 @@ static char *place(struct switchto_chan *chan, size_t n)
 /* Does it, if it can be done at once. @fire: whom to wake when the lock is released. */
 static bool try_send(struct switchto_chan *chan, const void *item, struct party **fire)
 {
-	struct node *receiver = node_claim(&chan->receivers);
+	struct node *receiver = node_claim(chan, &chan->receivers);
 
 	if (receiver) {
 		memcpy(receiver->item, item, chan->item_size);
@@ -113,11 +120,11 @@ static bool try_receive(struct switchto_chan *chan, void *item, struct party **f
 		chan->oldest = (chan->oldest + 1) % chan->capacity;
 		chan->count--;
 		/* A sender waits only while the buffer is full: now its item goes there. */
-		sender = node_claim(&chan->senders);
+		sender = node_claim(chan, &chan->senders);
 		if (sender)
 			memcpy(place(chan, chan->count++), sender->item, chan->item_size);
 	} else {
-		sender = node_claim(&chan->senders);
+		sender = node_claim(chan, &chan->senders);
 		if (!sender)
 			return false;
 		memcpy(item, sender->item, chan->item_size);
@@ -166,7 +173,8 @@ int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size
 
 int switchto_chan_destroy(struct switchto_chan *chan)
 {
-	if (chan && (chan->senders.first || chan->receivers.first || chan->lock.owner))
+	if (chan && (__atomic_load_n(&chan->lock.word, __ATOMIC_ACQUIRE) || chan->senders.first ||
+		     chan->receivers.first || chan->passed.first))
 		return atomic_load(&switchto_exiting) ? 0 : fail(EBUSY);
 	free(chan);
 	return 0;
@@ -175,21 +183,24 @@ int switchto_chan_destroy(struct switchto_chan *chan)
 int switchto_chan_close(struct switchto_chan *chan)
 {
 	struct nodes *const both[] = { &chan->senders, &chan->receivers };
+	struct nodes claimed = { 0 };
+	struct node *node, *next;
 	bool again;
 
 	switchto_lock_inner(&chan->lock);
 	again = chan->closed;
 	chan->closed = true;
 	/* Receivers wait only while the buffer is empty: there is nothing left for them. */
-	for (int i = 0; i < 2; i++) {
-		struct node *node;
-
-		while ((node = node_claim(both[i]))) {
+	for (int i = 0; i < 2; i++)
+		while ((node = node_claim(chan, both[i]))) {
 			node->party->closed = true;
-			switchto_waiter_fire(NULL, &node->party->waiter);
+			node_add(&claimed, node);
 		}
-	}
 	switchto_mutex_unlock(&chan->lock);
+	for (node = claimed.first; node; node = next) {
+		next = node->next;
+		switchto_waiter_fire(NULL, &node->party->waiter);
+	}
 	return again ? fail(EPIPE) : 0;
 }
 
@@ -271,14 +282,16 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 		switchto_waiter_wait(&party.waiter, NEVER, false);
 		error = 0;
 	}
-	lock_all(cases, count);
-	for (size_t i = 0; i < count; i++)
-		if (nodes[i].queued)
-			node_remove(nodes_of(&cases[i]), &nodes[i]);
-	unlock_all(cases, count);
+	done = atomic_load(&party.done) - 1;
+	for (size_t i = 0; i < count; i++) {
+		if (i == done || !cases[i].chan)
+			continue;
+		switchto_lock_inner(&cases[i].chan->lock);
+		node_remove(&nodes[i]);
+		switchto_mutex_unlock(&cases[i].chan->lock);
+	}
 	if (error)
 		return fail(error);
-	done = atomic_load(&party.done) - 1;
 	cases[done].closed = party.closed;
 	return (int)done;
 }

@@ -68,7 +68,8 @@ void switchto_inbox_offer(struct slot *slot, bool stealable);
 static inline bool can_steal_from(struct slot *victim)
 {
 	return atomic_load(&victim->stealable) &&
-	       atomic_load_explicit(&victim->ready, memory_order_relaxed);
+	       (atomic_load_explicit(&victim->ready, memory_order_relaxed) ||
+		atomic_load_explicit(&victim->inbox, memory_order_relaxed));
 }
 
 #endif /* SWITCHTO_SCHED_INBOX_H */

@@ -10,7 +10,9 @@
  *
  * A thread that has no CPU needs not lose its slot. /proc tells such a thread, if it is there. And
  * where that is a process that is stopped, or a machine that is starved, the monitor is late as well:
- * the later it is, the longer a clock has to stand still.
+ * the later it is, the longer a clock has to stand still. But a thread that got no slice of CPU time
+ * in several slices, in which the monitor was on time, has a low priority: it loses the slot, too, if
+ * there is anything to do for others.
  */
 #define _GNU_SOURCE
 #include "monitor.h"
@@ -55,6 +57,9 @@ enum { PATIENCE = 125 };
  */
 enum { ON_TIME = 200 * USEC, LATE_TIMES = 4, STANDS_STILL = 50000 * USEC, STOPPED = 100000 * USEC };
 
+/* A slice of CPU time takes so many of them, while others have the CPU. */
+enum { SLOW_SLICES = 8 };
+
 /* Tasks that wait for longer than this, other slots may steal. */
 enum { WAITS_LONG = 50 * USEC };
 
@@ -65,6 +70,7 @@ struct pace {
 	unsigned int alert; /* looks that come soon */
 	nsec_t busy;	    /* the pause while tasks run */
 	nsec_t late;	    /* how late it was lately */
+	nsec_t lost; /* and in all: the process may have been stopped, or the machine starved */
 };
 
 /* The CPU time of thread @tid, or -1. */
@@ -79,11 +85,8 @@ static nsec_t cpu_time(pid_t tid)
 	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
 }
 
-/*
- * Does thread @tid only wait for a CPU, or for a debugger? R, T and t of proc(5). False as well if
- * that can't be read: there may be no /proc, and no descriptor left.
- */
-static bool is_held(pid_t tid)
+/* The state of thread @tid, see proc(5), or 0: there may be no /proc, and no descriptor left. */
+static char state_in_proc(pid_t tid)
 {
 	char path[64], text[512], *state;
 	ssize_t length;
@@ -92,12 +95,12 @@ static bool is_held(pid_t tid)
 	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd == -1)
-		return false;
+		return 0;
 	length = read(fd, text, sizeof(text) - 1);
 	close(fd);
 	text[length > 0 ? length : 0] = '\0';
 	state = strrchr(text, ')');
-	return state && (state[2] == 'R' || state[2] == 'T' || state[2] == 't');
+	return state ? state[2] : '\0';
 }
 
 static void report(struct slot *slot)
@@ -154,13 +157,22 @@ static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const s
 	const nsec_t patience = pace->late > ON_TIME ? LATE_TIMES * pace->late : 0;
 	const nsec_t slice = slot->sched->slice;
 	struct seen *seen = &slot->seen;
+	const bool slow = (now - pace->lost - seen->at_first) / SLOW_SLICES >= slice;
 	nsec_t left;
+	char state;
 
 	if (cpu == seen->cpu) {
 		/* A task that is alone has nothing to lose. */
 		if (cpu < 0 || atomic_load_explicit(&slot->sched->tasks, memory_order_relaxed) < 2)
 			return pace->busy;
-		if (now - seen->since < patience || is_held(tid))
+		if (now - seen->since < patience)
+			return pace->busy;
+		state = state_in_proc(tid);
+		if (state == 'R' && slow)
+			take_to_work(slot, owner);
+		if (state == 'T' || state == 't')
+			seen->at_first = now - pace->lost;
+		if (state == 'R' || state == 'T' || state == 't')
 			return pace->busy;
 		return switchto_region_take(slot, owner) ? TAKEN : pace->busy;
 	}
@@ -174,7 +186,7 @@ static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const s
 	}
 	/* It may have begun up to a pause before it was seen. */
 	left = slice - pace->busy / 2 - (cpu - seen->began);
-	if (left > 0)
+	if (left > 0 && !slow)
 		return left < ALERT ? ALERT : left < pace->busy ? left : pace->busy;
 	take_to_work(slot, owner);
 	return pace->busy;
@@ -183,12 +195,15 @@ static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const s
 /* Do tasks of @slot wait for long? As many as leave in a time, for so long each one waits. */
 static void offer(struct slot *slot, nsec_t now)
 {
-	const unsigned int waiting = atomic_load_explicit(&slot->ready, memory_order_relaxed);
+	/* In the inbox, at least one. */
+	const unsigned int waiting = atomic_load_explicit(&slot->ready, memory_order_relaxed) +
+				     (atomic_load_explicit(&slot->inbox, memory_order_relaxed) !=
+				      NULL);
 	const uint64_t runs = atomic_load_explicit(&slot->stats.runs, memory_order_relaxed);
 	struct seen *seen = &slot->seen;
 	const nsec_t passed = now - seen->at;
 
-	if (passed < WAITS_LONG)
+	if (passed < WAITS_LONG << atomic_load_explicit(&slot->refused, memory_order_relaxed))
 		return;
 	switchto_inbox_offer(slot, waiting && seen->ready &&
 					   passed * waiting / (nsec_t)(runs - seen->runs + 1) >=
@@ -230,6 +245,7 @@ static nsec_t look_at(struct slot *slot, nsec_t now, const struct pace *pace)
 	if (!same || polled) {
 		seen->cpu = cpu_time(atomic_load_explicit(&slot->tid, memory_order_relaxed));
 		seen->began = seen->cpu;
+		seen->at_first = now - pace->lost;
 		seen->since = now;
 		seen->reported = false;
 		return same ? pace->busy : ALERT;
@@ -270,11 +286,9 @@ static nsec_t look_around(struct switchto_sched *sched, struct pace *pace)
 	return pace->idle && pace->idle < PATIENCE && pace->spare ? pace->busy : pause;
 }
 
-/* It was to look at @when. */
-static void count_lateness(struct switchto_sched *sched, struct pace *pace, nsec_t when)
+static void count_lateness(struct switchto_sched *sched, struct pace *pace, nsec_t late)
 {
-	const nsec_t late = switchto_now() - when;
-
+	pace->lost += late;
 	pace->late -= pace->late / 16;
 	if (late > pace->late)
 		pace->late = late < STANDS_STILL / LATE_TIMES ? late : STANDS_STILL / LATE_TIMES;
@@ -296,7 +310,7 @@ static void *monitor(void *arg)
 	for (;;) {
 		nsec_t pause = look_around(sched, &pace);
 		uint32_t word;
-		nsec_t when;
+		nsec_t when, late;
 
 		verify(sched);
 		/*
@@ -314,8 +328,11 @@ static void *monitor(void *arg)
 		if (word == MONITOR_ENDS)
 			return NULL;
 		when = switchto_now() + pause;
-		if (switchto_futex_wait(&sched->monitor, word, when) == ETIMEDOUT)
-			count_lateness(sched, &pace, when);
+		switchto_futex_wait(&sched->monitor, word, when);
+		/* Also if a signal, or a region, ended the sleep first. */
+		late = switchto_now() - when;
+		if (late > 0)
+			count_lateness(sched, &pace, late);
 		atomic_compare_exchange_strong(&sched->monitor, &(uint32_t){ MONITOR_SLEEPS },
 					       MONITOR_RUNS);
 	}

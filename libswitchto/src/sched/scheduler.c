@@ -88,7 +88,7 @@ static void give_time(void)
 static bool takes_events(struct slot *slot, uint32_t owner)
 {
 	return state_of(owner) == INSIDE && atomic_load(&slot->owner) == owner &&
-	       !atomic_load(&slot->asleep) && !atomic_load(&slot->over) &&
+	       !atomic_load(&slot->asleep) && !atomic_load(&slot->sched->over) &&
 	       atomic_load(&slot->sched->running);
 }
 
@@ -276,8 +276,7 @@ static int run_slots(struct switchto_sched *sched, struct worker *me)
 	}
 	atomic_store(&sched->at_work, sched->slots - 1);
 	pthread_mutex_lock(&sched->lock);
-	for (unsigned int i = 0; i < sched->slots; i++)
-		sched->slot[i].over = false;
+	atomic_store(&sched->over, false);
 	pthread_mutex_unlock(&sched->lock);
 	for (unsigned int i = 1; i < sched->slots; i++)
 		switchto_owner_grant(sched->slot[i].dispatcher, &sched->slot[i]);

@@ -6,9 +6,11 @@
  *
  * Unlock wakes the oldest, and whoever comes first may lock the mutex: mostly a task that runs. The
  * oldest stays in the list meanwhile. While it is on its way (WOKEN), nobody else is woken. If it
- * finds the mutex locked, it sleeps again. If it has waited for long, it asks for the mutex before
- * that (STARVES), and unlock gives it the mutex. A mutex that is STRICT is always given: then each
- * short section that is contended costs a switch, or a wake-up of another slot.
+ * finds the mutex locked, it sleeps again. For long after it was first woken, unlock gives it the mutex,
+ * also while it is on its way (GIVEN): it may be the next one on the slot of a task that locks the mutex
+ * again and again. The time before that does not count: after a pause in which many have come, each
+ * would be given the mutex, and that costs switches, which make more wait. A mutex that is STRICT is always given: then each short section that is contended
+ * costs a switch, or a wake-up of another slot.
  */
 #define _GNU_SOURCE
 #include "sync.h"
@@ -16,20 +18,25 @@
 enum {
 	LOCKED = 1,
 	WOKEN = 2,
-	STARVES = 4,
+	GIVEN = 4, /* with WOKEN: LOCKED is that of the oldest */
 	STRICT = SWITCHTO_STRICT,
 	FLAGS = 15,
 };
 
-/* So long, the others may come first. */
+/* So long after the oldest was first woken, others may come first. */
 #define PATIENCE (NSEC_PER_SEC / 1000)
+
+/* To look at the clock costs as much as a section. After a short time, so many unlocks do not look. */
+enum { SHORT = 20000, UNSEEN = 16 };
 
 struct queued {
 	_Alignas(FLAGS + 1) struct waiter waiter;
 	struct queued *next, *prev;
-	void *who;    /* for a mutex: who waits; in a queue: not NULL while it is there */
-	nsec_t since; /* for a mutex that is not STRICT */
-	bool given;   /* the mutex; set before it is woken */
+	void *who;    /* for a mutex: who waits; in a queue: NULL once it is claimed */
+	nsec_t since; /* when it was first woken for the mutex; 0: not yet */
+	nsec_t seen;  /* when unlock looked at the clock; and how many do not look from then on */
+	unsigned int unseen;
+	bool given; /* the mutex; set before it is woken */
 };
 
 /* Their addresses stand for a thread that is no task. */
@@ -108,8 +115,8 @@ static inline bool lock_or_push(struct switchto_mutex *mutex, struct queued *que
 {
 	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
 
-	if (!(word & STRICT))
-		queued->since = switchto_now();
+	queued->since = 0;
+	queued->unseen = 0;
 	queued->given = false;
 	for (;;) {
 		if (unlikely(!(word & LOCKED))) {
@@ -129,21 +136,19 @@ static inline bool lock_or_push(struct switchto_mutex *mutex, struct queued *que
 /* @queued, the oldest, has been woken: locks @mutex. False: it is to sleep, and can be woken. */
 static bool lock_or_stay(struct switchto_mutex *mutex, struct queued *queued)
 {
-	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED), starves = 0;
+	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
 
 	for (;;) {
 		window();
-		if (!(word & LOCKED)) {
-			if (!change(mutex, &word, (word | LOCKED) & ~(uintptr_t)WOKEN,
+		if (!(word & LOCKED) || word & GIVEN) {
+			if (!change(mutex, &word, (word | LOCKED) & ~(uintptr_t)(WOKEN | GIVEN),
 				    __ATOMIC_ACQUIRE))
 				continue;
 			set_owner(mutex, queued->who);
 			mutex->waiters = queued->next;
 			return true;
 		}
-		if (!starves && switchto_now() - queued->since >= PATIENCE)
-			starves = STARVES;
-		if (change(mutex, &word, (word & ~(uintptr_t)WOKEN) | starves, __ATOMIC_RELEASE))
+		if (change(mutex, &word, word & ~(uintptr_t)WOKEN, __ATOMIC_RELEASE))
 			return false;
 	}
 }
@@ -288,6 +293,24 @@ static inline struct queued *turn_round(struct queued *newest)
 	return newest;
 }
 
+/* @first is to be woken now, or has been: for too long? */
+static bool is_late(struct queued *first)
+{
+	nsec_t now;
+
+	if (first->unseen) {
+		first->unseen--;
+		return false;
+	}
+	now = switchto_now();
+	if (!first->since)
+		first->since = now;
+	else if (now - first->seen < SHORT)
+		first->unseen = UNSEEN;
+	first->seen = now;
+	return now - first->since >= PATIENCE;
+}
+
 /* 0 */
 static ALWAYS_INLINE int wake(struct worker *me, struct queued *queued)
 {
@@ -319,12 +342,14 @@ static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex,
 			mutex->waiters = first;
 			word &= FLAGS;
 		}
-		if (likely(first) && likely(word & (STRICT | STARVES))) {
-			mutex->waiters = first->next;
-			if (word & STARVES)
-				__atomic_fetch_and(&mutex->word, ~(uintptr_t)STARVES,
-						   __ATOMIC_RELAXED);
+		if (likely(first) && (word & STRICT || unlikely(is_late(first)))) {
 			set_owner(mutex, first->who);
+			if (word & WOKEN) {
+				if (change(mutex, &word, word | GIVEN, __ATOMIC_RELEASE))
+					return 0;
+				continue;
+			}
+			mutex->waiters = first->next;
 			first->given = true;
 			return wake(me, first);
 		}
@@ -403,13 +428,23 @@ static void take_out(struct switchto_queue *queue, struct queued *queued)
 		queued->prev->next = queued->next;
 	else
 		queue->first = queued->next;
-	queued->who = NULL;
+}
+
+/*
+ * Is @queued to be woken, or does its own wait end with an error? The first one to ask decides. Who is
+ * to be woken does not touch the queue any more, which may be gone then.
+ */
+static inline bool queued_claim(struct queued *queued)
+{
+	return __atomic_exchange_n(&queued->who, NULL, __ATOMIC_RELAXED);
 }
 
 static struct queued *take_first(struct switchto_queue *queue)
 {
 	struct queued *first = queue->first;
 
+	while (first && !queued_claim(first))
+		first = first->next;
 	if (first)
 		take_out(queue, first);
 	return first;
@@ -427,19 +462,15 @@ static int wait_in(struct switchto_queue *queue, nsec_t deadline, struct switcht
 	if (mutex)
 		switchto_mutex_unlock(mutex);
 	error = switchto_waiter_wait(&queued.waiter, deadline, true);
+	if (error && !queued_claim(&queued)) {
+		/* Who has claimed it will fire. */
+		switchto_waiter_wait(&queued.waiter, NEVER, false);
+		error = 0;
+	}
 	if (error) {
-		bool still_there;
-
 		switchto_lock_inner(&queue->lock);
-		still_there = queued.who;
-		if (still_there)
-			take_out(queue, &queued);
+		take_out(queue, &queued);
 		switchto_mutex_unlock(&queue->lock);
-		if (!still_there) {
-			/* Who has taken it out will fire. */
-			switchto_waiter_wait(&queued.waiter, NEVER, false);
-			error = 0;
-		}
 	}
 	return error;
 }
@@ -484,11 +515,12 @@ static void fire_all(struct queued *first)
 
 static struct queued *take_all(struct switchto_queue *queue)
 {
-	struct queued *first = queue->first;
+	struct queued *first, *last, *next;
 
-	for (struct queued *queued = first; queued; queued = queued->next)
-		queued->who = NULL;
-	queue->first = queue->last = NULL;
+	for (first = last = take_first(queue); last; last = next) {
+		next = take_first(queue);
+		last->next = next;
+	}
 	return first;
 }
 

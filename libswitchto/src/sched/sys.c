@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "sys.h"
 
+#include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
@@ -47,7 +48,7 @@ int switchto_futex_wait(_Atomic uint32_t *word, uint32_t value, nsec_t deadline)
 
 void switchto_futex_wake(_Atomic uint32_t *word)
 {
-	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1);
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX);
 }
 
 unsigned int switchto_cpus(void)

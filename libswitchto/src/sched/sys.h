@@ -75,6 +75,7 @@ nsec_t switchto_deadline(const struct timespec *deadline);
 
 /* For threads that are no tasks. 0 or an error number: ETIMEDOUT, and EAGAIN, EINTR. */
 int switchto_futex_wait(_Atomic uint32_t *word, uint32_t value, nsec_t deadline);
+/* All that wait for @word. */
 void switchto_futex_wake(_Atomic uint32_t *word);
 
 /* How many the caller may use. */

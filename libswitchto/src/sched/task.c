@@ -22,8 +22,7 @@ static struct slot *slot_near(struct switchto_sched *sched, struct slot *slot)
 
 	atomic_store_explicit(&slot->neighbour, i + 1, memory_order_relaxed);
 	if (atomic_load_explicit(&slot->tasks, memory_order_relaxed) >=
-		    atomic_load_explicit(&other->tasks, memory_order_relaxed) + CROWD &&
-	    !atomic_load(&other->over))
+	    atomic_load_explicit(&other->tasks, memory_order_relaxed) + CROWD)
 		slot = other;
 	atomic_fetch_add_explicit(&slot->tasks, 1, memory_order_relaxed);
 	return slot;
@@ -33,17 +32,18 @@ static struct slot *slot_near(struct switchto_sched *sched, struct slot *slot)
 static struct slot *slot_for(struct switchto_sched *sched)
 {
 	struct worker *me = switchto_current;
-	struct slot *slot = NULL;
+	struct slot *slot;
 
 	if (me && me->sched == sched) {
 		atomic_fetch_add(&sched->tasks, 1);
 		return likely(sched->slots == 1) ? me->slot : slot_near(sched, me->slot);
 	}
-	/* Slots may be ending just now. One that is not over stays, once the task counts. */
+	/* Dispatchers may be about to end just now: not once the task counts, unless all are. */
 	pthread_mutex_lock(&sched->lock);
-	for (unsigned int i = 0; i < sched->slots && (!slot || slot->over); i++)
-		slot = &sched->slot[sched->next_slot++ % sched->slots];
+	slot = &sched->slot[sched->next_slot++ % sched->slots];
 	atomic_fetch_add(&sched->tasks, 1);
+	if (unlikely(sched->waiting))
+		switchto_worker_next_round(sched);
 	atomic_fetch_add_explicit(&slot->tasks, 1, memory_order_relaxed);
 	pthread_mutex_unlock(&sched->lock);
 	return slot;

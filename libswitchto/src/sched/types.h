@@ -145,8 +145,6 @@ struct slot {
 	/* The policy's. */
 	void (*enqueue)(void *queue, struct switchto_entry *entry, enum switchto_reason why);
 	struct switchto_entry *(*pick)(void *queue);
-	atomic_bool
-		over; /* its dispatcher found no tasks, and ended. Set with the scheduler's lock */
 	/* What is left until it looks at the clock, see spent(); and how often it has polled. */
 	_Atomic int budget;
 	_Atomic unsigned int polls;
@@ -166,6 +164,7 @@ struct slot {
 	atomic_uint neighbour; /* the slot that the next spawn looks at */
 	atomic_uint ready;     /* tasks in the queue, unless is_fifo */
 	atomic_bool stealable; /* they wait for so long that others may take them */
+	atomic_uint refused; /* how often the policy gave none since it gave one; not more than 8 */
 	struct slot_stats {
 		_Atomic uint64_t runs, run_ns, idle_ns, steals, retakes;
 		_Atomic uint64_t ready[SWITCHTO_READY_BUCKETS];
@@ -179,11 +178,12 @@ struct slot {
 		uint32_t owner;
 		unsigned int polls, ready;
 		uint64_t runs;
-		nsec_t cpu;    /* the CPU time of the owner's thread */
-		nsec_t since;  /* when it was that: the thread stands still since then */
-		nsec_t began;  /* its CPU time when it was first seen to have the slot */
-		nsec_t polled; /* when it had just polled, or was asleep */
-		nsec_t at;     /* when the monitor looked at ready and runs */
+		nsec_t cpu;	 /* the CPU time of the owner's thread */
+		nsec_t since;	 /* when it was that: the thread stands still since then */
+		nsec_t began;	 /* its CPU time when it was first seen to have the slot */
+		nsec_t at_first; /* when that was, without the time for which the monitor was late */
+		nsec_t polled;	 /* when it had just polled, or was asleep */
+		nsec_t at;	 /* when the monitor looked at ready and runs */
 		bool reported;
 	} seen;
 };
@@ -211,9 +211,13 @@ struct switchto_sched {
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
 	pthread_t monitor_thread;
 	nsec_t slice;		  /* NEVER: tasks have no slices */
-	_Atomic uint32_t at_work; /* slots whose dispatcher has not found that it is over */
-	unsigned int next_mark;	  /* that the monitor verifies: mark.c */
-	nsec_t verified;	  /* when it did so */
+	_Atomic uint32_t at_work; /* dispatchers that have not ended, but the first */
+	/* Changed with the lock: see is_over(), worker.c. */
+	atomic_bool over;	/* all dispatchers have found no tasks, and end */
+	_Atomic uint32_t round; /* changes when those go on that wait for the others */
+	unsigned int waiting;
+	unsigned int next_mark; /* that the monitor verifies: mark.c */
+	nsec_t verified;	/* when it did so */
 
 	pthread_mutex_t lock; /* of the rest */
 	struct worker *idle, *workers;

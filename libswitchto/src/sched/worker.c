@@ -57,6 +57,12 @@ void switchto_worker_task_ended(struct switchto_sched *sched)
 			switchto_inbox_wake(&sched->slot[i]);
 }
 
+/* Is @task of the scheduler of @me? NULL: it is a thread. */
+static inline bool is_own(const struct worker *me, const struct switchto_task *task)
+{
+	return task && task->sched == me->sched;
+}
+
 /* Inside, and stays there. */
 static void end_task(struct worker *me)
 {
@@ -82,7 +88,7 @@ static void end_task(struct worker *me)
 	if (joiner == DETACHED || joiner == DROPPED)
 		switchto_pool_free_task(task);
 	else if (joiner)
-		switchto_waiter_fire(me->slot, joiner);
+		switchto_waiter_fire(is_own(me, joiner->task) ? me->slot : NULL, joiner);
 	if (joiner != DROPPED)
 		switchto_worker_task_ended(me->sched);
 }
@@ -115,23 +121,42 @@ static void thread_exits(void *arg)
 			 "return from the task's function instead");
 }
 
-/* The dispatcher of @slot has found no tasks. False: there are some again, and it goes on. */
-static bool is_over(struct slot *slot)
+/*
+ * A dispatcher has found no tasks. All end together, or none: so no slot is idle for the rest of a run,
+ * if another thread spawns just now. False: there are tasks again, and it goes on.
+ */
+static bool is_over(struct switchto_sched *sched)
 {
-	struct switchto_sched *sched = slot->sched;
-	bool over;
+	uint32_t round;
 
 	pthread_mutex_lock(&sched->lock);
-	slot->over = over = !atomic_load(&sched->tasks);
+	round = atomic_load(&sched->round);
+	if (atomic_load(&sched->tasks)) {
+		pthread_mutex_unlock(&sched->lock);
+		return false;
+	}
+	if (++sched->waiting == sched->slots) {
+		atomic_store(&sched->over, true);
+		switchto_worker_next_round(sched);
+	}
 	pthread_mutex_unlock(&sched->lock);
-	return over;
+	while (atomic_load(&sched->round) == round)
+		switchto_futex_wait(&sched->round, round, NEVER);
+	return atomic_load(&sched->over);
+}
+
+void switchto_worker_next_round(struct switchto_sched *sched)
+{
+	sched->waiting = 0;
+	atomic_fetch_add(&sched->round, 1);
+	switchto_futex_wake(&sched->round);
 }
 
 void switchto_worker_dispatch(struct worker *me, struct slot *slot)
 {
 	slot->dispatcher = me;
 	switchto_owner_begin(me, slot);
-	while (switchto_dispatch(me) || !is_over(me->slot))
+	while (switchto_dispatch(me) || !is_over(me->sched))
 		;
 }
 
@@ -142,7 +167,8 @@ static void serve(struct worker *me)
 		do
 			if (me->task)
 				run_task(me);
-		while (switchto_dispatch(me) || (me == me->slot->dispatcher && !is_over(me->slot)));
+		while (switchto_dispatch(me) ||
+		       (me == me->slot->dispatcher && !is_over(me->sched)));
 		/* A thread that is to end does not own its last slot any more. */
 		if (me != me->slot->dispatcher)
 			break;

@@ -9,6 +9,8 @@
 void *switchto_worker_main(void *worker);
 /* @me, the caller, is the dispatcher of @slot until there are no tasks left. */
 void switchto_worker_dispatch(struct worker *me, struct slot *slot);
+/* Ends the wait of dispatchers that have found no tasks: with the scheduler's lock. */
+void switchto_worker_next_round(struct switchto_sched *sched);
 /* A task counts no longer. */
 void switchto_worker_task_ended(struct switchto_sched *sched);
 

@@ -81,12 +81,16 @@ static void measure_pick(struct wrapper *wrapper, struct switchto_entry *entry)
 
 /* --- steals --- */
 
+/* A power of two: 13 ms, see offer(). */
+enum { MOST_REFUSED = 8 };
+
 static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief)
 {
 	const struct switchto_policy *policy = victim->sched->wrapped;
 	const uint32_t owner = atomic_load(&victim->owner);
 	struct switchto_task *task;
 	void *queue = ((struct wrapper *)victim->queue)->queue;
+	unsigned int refused;
 
 	if (!visit(victim, owner))
 		return NULL;
@@ -94,6 +98,12 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 	if (atomic_load_explicit(&victim->inbox, memory_order_relaxed))
 		switchto_inbox_empty(victim);
 	task = (struct switchto_task *)policy->steal(queue);
+	/* Its policy keeps them: to be offered again, ever later. */
+	if (!task)
+		atomic_store(&victim->stealable, false);
+	refused = atomic_load_explicit(&victim->refused, memory_order_relaxed);
+	atomic_store_explicit(&victim->refused, task ? 0 : refused + (refused < MOST_REFUSED),
+			      memory_order_relaxed);
 	if (task && task->bound) {
 		policy->enqueue(queue, &task->entry, SWITCHTO_YIELDED);
 		task = NULL;
