@@ -199,6 +199,7 @@ static __attribute__((noinline)) struct switchto_entry *pick_next(struct slot *s
 __attribute__((noinline)) long switchto_dispatch_give_way(struct worker *me, long result)
 {
 	struct slot *slot;
+	bool waited;
 
 	if (!enter_task(me)) {
 		/* In a blocking region. */
@@ -206,9 +207,16 @@ __attribute__((noinline)) long switchto_dispatch_give_way(struct worker *me, lon
 		return result;
 	}
 	slot = me->slot;
+	/* If it has waited since, or has just got the slot back, others have had their turn. */
+	waited = me->ran_out != me->epoch;
+	me->ran_out = me->epoch;
 	if (atomic_load_explicit(&slot->budget, memory_order_relaxed) < 0 && is_due(slot)) {
 		look(slot);
-		yield_inside(me);
+		/* Others may want a mutex that it has: it may unlock that first, but not much later. */
+		if (!waited && (!me->task->held || me->put_off == me->epoch))
+			yield_inside(me);
+		else
+			me->put_off = me->epoch;
 	}
 	leave(me);
 	return result;
