@@ -190,7 +190,7 @@ int switchto_chan_close(struct switchto_chan *chan)
 		}
 	}
 	switchto_mutex_unlock(&chan->lock);
-	return again ? fail(EPIPE) : 0;
+	return again ? fail(EPIPE) : spent_by(switchto_current);
 }
 
 /* The channel of @cases, if it has one, after @last in the order of addresses, or NULL: all are locked in it. */

@@ -38,11 +38,10 @@ static ALWAYS_INLINE long spent(struct worker *me, long result)
 	return unlikely(left < 0) ? switchto_dispatch_give_way(me, result) : result;
 }
 
-/* The same of a call that other threads make, too. */
-static inline void spent_by(struct worker *me)
+/* The same of a call that other threads make, too. 0 */
+static inline int spent_by(struct worker *me)
 {
-	if (me && me->task)
-		spent(me, 0);
+	return me && me->task ? (int)spent(me, 0) : 0;
 }
 
 /*

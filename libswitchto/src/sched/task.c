@@ -91,7 +91,10 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 	if (unlikely(atomic_load(&sched->cancels)))
 		atomic_store(&task->cancelled, true);
 	switchto_wake_ready(NULL, task, SWITCHTO_NEW);
-	return 0;
+	/* One that has lost its slot might fill the memory with tasks, faster than these can run. */
+	if (me && me->task && unlikely(!owns_slot(me)))
+		return (int)switchto_dispatch_give_way(me, 0);
+	return spent_by(me);
 }
 
 /* --- join, end, detach --- */
@@ -148,7 +151,7 @@ static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
 		return give_back(task);
 	if (ends) {
 		other = &waiter;
-		switchto_cancel(task);
+		switchto_wake_cancel(task);
 		window();
 		if (!atomic_load(&task->sched->running) && atomic_load(&task->fn) &&
 		    atomic_exchange(&task->fn, run_nothing) &&
@@ -202,10 +205,8 @@ int switchto_cancel(struct switchto_task *task)
 		return fail(error);
 	if (atomic_load(&task->state) == FINISHED)
 		return fail(ESRCH);
-	atomic_store(&task->cancelled, true);
-	window();
-	task_wake(NULL, task, PARKED | WAITING, ECANCELED, SWITCHTO_WOKEN);
-	return 0;
+	switchto_wake_cancel(task);
+	return spent_by(switchto_current);
 }
 
 struct switchto_task *switchto_task_self(void)
@@ -263,6 +264,7 @@ int switchto_sleep_until(const struct timespec *deadline)
 
 int switchto_unpark(struct switchto_task *task)
 {
+	struct worker *me = switchto_current;
 	uint32_t state;
 
 	if (unlikely(!task))
@@ -272,11 +274,11 @@ int switchto_unpark(struct switchto_task *task)
 		if (state & FINISHED)
 			return fail(ESRCH);
 		if (state & TOKEN)
-			return 0;
+			return spent_by(me);
 	} while (!atomic_compare_exchange_weak(&task->state, &state,
 					       state & PARKED ? 0 : state | TOKEN));
 	window();
-	if (!(state & PARKED))
-		return 0;
-	return ready(switchto_current, task, true);
+	if (state & PARKED && unlikely(ready(me, task, true)))
+		return -1;
+	return spent_by(me);
 }
