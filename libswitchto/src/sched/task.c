@@ -216,14 +216,29 @@ struct switchto_task *switchto_task_self(void)
 
 /* --- yield, park, sleep --- */
 
+/* switchto_yield() of a task that is not in its slot. */
+static __attribute__((noinline)) struct worker *yield_late(void)
+{
+	struct worker *me = switchto_current;
+	const uint32_t epoch = me ? me->epoch : 0;
+
+	me = enter();
+	/* While it waited for its slot, all others had their turn. */
+	if (me && me->epoch == epoch)
+		yield_inside(me);
+	return me;
+}
+
 int switchto_yield(void)
 {
-	struct worker *me = enter();
+	struct worker *me = switchto_current;
 	bool cancelled;
 
-	if (!me)
+	window();
+	if (likely(me) && likely(me->task) && likely(try_enter(me)))
+		yield_inside(me);
+	else if (!(me = yield_late()))
 		return -1;
-	yield_inside(me);
 	cancelled = atomic_load_explicit(&me->task->cancelled, memory_order_relaxed);
 	leave(me);
 	return unlikely(cancelled) ? fail(ECANCELED) : 0;
