@@ -239,17 +239,108 @@ static void wake_partner(void *which)
 	switchto_unpark(other);
 }
 
+static void post_for_ever(void *arg)
+{
+	struct switchto_sem sem = { .count = 0 };
+
+	(void)arg;
+	while (goes_on())
+		switchto_sem_post(&sem);
+}
+
+static void signal_for_ever(void *arg)
+{
+	struct switchto_cond cond = { 0 };
+
+	(void)arg;
+	while (goes_on()) {
+		switchto_cond_signal(&cond);
+		switchto_cond_broadcast(&cond);
+	}
+}
+
+static void use_group(void *arg)
+{
+	struct switchto_group group = { .count = 0 };
+
+	(void)arg;
+	while (goes_on()) {
+		switchto_group_add(&group, 1);
+		CHECK_EQ(&verdict, switchto_group_done(&group), 0);
+		CHECK_EQ(&verdict, switchto_group_wait(&group, NULL), 0);
+	}
+}
+
+static void unpark_for_ever(void *arg)
+{
+	(void)arg;
+	while (goes_on())
+		CHECK_EQ(&verdict, switchto_unpark(switchto_task_self()), 0);
+}
+
+static void close_for_ever(void *arg)
+{
+	(void)arg;
+	while (goes_on()) {
+		struct switchto_chan *chan;
+		const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+		CHECK_EQ(&verdict, switchto_forget(fd), 0);
+		CHECK_EQ(&verdict, switchto_close(fd), 0);
+		CHECK_EQ(&verdict, switchto_chan_create(&chan, 1, 1), 0);
+		CHECK_EQ(&verdict, switchto_chan_close(chan), 0);
+		CHECK_EQ(&verdict, switchto_chan_destroy(chan), 0);
+	}
+}
+
+static void end_at_once(void *outstanding)
+{
+	if (outstanding)
+		atomic_fetch_sub((atomic_ulong *)outstanding, 1);
+}
+
+static void cancel_for_ever(void *arg)
+{
+	(void)arg;
+	while (goes_on()) {
+		struct switchto_task *task = spawn_handle(NULL, end_at_once, NULL);
+
+		switchto_cancel(task); /* it may have ended */
+		CHECK_EQ(&verdict, switchto_detach(task), 0);
+	}
+}
+
+/* With slices, it soon has no slot: it must not be faster than the tasks that it spawns. */
+static void spawn_for_ever(void *arg)
+{
+	static atomic_ulong outstanding;
+	unsigned long most = 0;
+
+	(void)arg;
+	for (long long until = now_ns() + 30 * MSEC; now_ns() < until;)
+		;
+	while (goes_on()) {
+		const unsigned long now = atomic_fetch_add(&outstanding, 1);
+
+		most = now > most ? now : most;
+		spawn(NULL, end_at_once, &outstanding);
+	}
+	print_message("%lu tasks at most\n", most);
+	CHECK(&verdict, most < 500000);
+}
+
 struct flood {
 	const char *name;
 	void (*fn)(void *);
 	long args[3]; /* of its tasks; 0: none after the first */
-	bool has_sender;
+	bool has_sender, has_slices;
 };
 
-/* Slices are off: only the calls themselves can give way. */
+/* Mostly without slices: only the calls themselves can give way. */
 static void others_beside(const struct flood *flood)
 {
-	struct switchto_sched *sched = with_slice(SWITCHTO_NO_SLICE, slots, 0);
+	struct switchto_sched *sched = with_slice(flood->has_slices ? 0 : SWITCHTO_NO_SLICE, slots,
+						  0);
 	pthread_t pinger, sender;
 	char name[100];
 
@@ -301,23 +392,349 @@ static void others_beside(const struct flood *flood)
 static void nobody_waits_for_a_flood(void **state)
 {
 	static const struct flood floods[] = {
-		{ "recv()", receive, { 1 }, true },
-		{ "read() of 1 MiB", read_zeros, { 1 }, false },
-		{ "poll()", poll_for_ever, { 1 }, false },
-		{ "a channel", use_channel, { 1 }, false },
-		{ "a semaphore", use_semaphore, { 1 }, false },
-		{ "park() with a token", park_with_token, { 1 }, false },
-		{ "short regions", block_shortly, { 1 }, false },
-		{ "two that yield", yield_for_ever, { 1, 1 }, false },
-		{ "two that yield after 0.1 ms", compute_and_yield, { 100000, 100000 }, false },
-		{ "two that yield after 5 ms", compute_and_yield, { 5000000, 5000000 }, false },
-		{ "two that wake each other", wake_partner, { 1 }, false },
+		{ "recv()", receive, { 1 }, true, false },
+		{ "read() of 1 MiB", read_zeros, { 1 }, false, false },
+		{ "poll()", poll_for_ever, { 1 }, false, false },
+		{ "a channel", use_channel, { 1 }, false, false },
+		{ "a semaphore", use_semaphore, { 1 }, false, false },
+		{ "park() with a token", park_with_token, { 1 }, false, false },
+		{ "short regions", block_shortly, { 1 }, false, false },
+		{ "two that yield", yield_for_ever, { 1, 1 }, false, false },
+		{ "two that yield after 0.1 ms",
+		  compute_and_yield,
+		  { 100000, 100000 },
+		  false,
+		  false },
+		{ "two that yield after 5 ms",
+		  compute_and_yield,
+		  { 5000000, 5000000 },
+		  false,
+		  false },
+		{ "two that wake each other", wake_partner, { 1 }, false, false },
+		{ "sem_post()", post_for_ever, { 1 }, false, false },
+		{ "signals", signal_for_ever, { 1 }, false, false },
+		{ "a group", use_group, { 1 }, false, false },
+		{ "unpark()", unpark_for_ever, { 1 }, false, false },
+		{ "close()", close_for_ever, { 1 }, false, false },
+		{ "spawn() and cancel()", cancel_for_ever, { 1 }, false, false },
+		{ "spawn()", spawn_for_ever, { 1 }, false, false },
+		{ "spawn() with slices", spawn_for_ever, { 1 }, false, true },
 	};
 
 	(void)state;
 	signal(SIGPIPE, SIG_IGN);
 	for (size_t i = 0; i < sizeof(floods) / sizeof(*floods); i++)
 		others_beside(&floods[i]);
+}
+
+/* --- who has waited, or may not wait, does not give way --- */
+
+enum { JOBS = 100, TRIES = 10 };
+
+static struct switchto_sem job_sem;
+static struct switchto_cond job_cond;
+static struct switchto_mutex job_mutex;
+static struct switchto_task *waiting;
+static int jobs, jobs_when_woken, jobs_after;
+static bool is_woken;
+
+static void compute(long long ns)
+{
+	const long long until = thread_cpu_ns() + ns;
+
+	while (thread_cpu_ns() < until)
+		;
+}
+
+static void wake_by_sem(void)
+{
+	switchto_sem_post(&job_sem);
+}
+
+static void wait_by_sem(void)
+{
+	CHECK_EQ(&verdict, switchto_sem_wait(&job_sem, NULL), 0);
+}
+
+static void wake_by_unpark(void)
+{
+	CHECK_EQ(&verdict, switchto_unpark(waiting), 0);
+}
+
+static void wait_by_park(void)
+{
+	const struct timespec later = in(LIMIT);
+
+	CHECK_EQ(&verdict, switchto_park(&later), 0);
+}
+
+static void wake_by_cond(void)
+{
+	CHECK_EQ(&verdict, switchto_mutex_lock(&job_mutex), 0);
+	is_woken = true;
+	switchto_cond_signal(&job_cond);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&job_mutex), 0);
+}
+
+static void wait_by_cond(void)
+{
+	CHECK_EQ(&verdict, switchto_mutex_lock(&job_mutex), 0);
+	while (!is_woken)
+		CHECK_EQ(&verdict, switchto_cond_wait(&job_cond, &job_mutex, NULL), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&job_mutex), 0);
+}
+
+static const struct sleep {
+	void (*wait)(void), (*wake)(void);
+} sleeps[] = {
+	{ wait_by_sem, wake_by_sem },
+	{ wait_by_park, wake_by_unpark },
+	{ wait_by_cond, wake_by_cond },
+};
+static const struct sleep *sleep_now;
+
+static void do_job(void *arg)
+{
+	compute(20000);
+	if (++jobs == (long)arg) {
+		jobs_when_woken = jobs;
+		sleep_now->wake();
+	}
+}
+
+static void wait_for_job(void *arg)
+{
+	(void)arg;
+	sleep_now->wait();
+	jobs_after = jobs - jobs_when_woken;
+}
+
+/* How many jobs began before the task that the job @waker wakes went on. */
+static int jobs_between(long waker)
+{
+	struct switchto_sched *sched = with_slice(SWITCHTO_NO_SLICE, 1, 0);
+
+	jobs = 0;
+	is_woken = false;
+	waiting = spawn_handle(sched, wait_for_job, NULL);
+	for (int job = 0; job < JOBS; job++)
+		spawn(sched, do_job, (void *)waker);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	CHECK_EQ(&verdict, switchto_join(waiting), 0);
+	run_tasks(sched);
+	return jobs_after;
+}
+
+/* In some runs, the budget ends with the call that has waited. On a busy machine, a slot may be lost. */
+static void woken_task_keeps_its_turn(void **state)
+{
+	int late_ones = 0;
+
+	(void)state;
+	for (long waker = 1; waker < JOBS; waker++)
+		for (int i = 0; i < 9; i++) {
+			sleep_now = &sleeps[i % 3];
+			late_ones += jobs_between(waker) > 1;
+		}
+	print_message("behind the jobs: %d of %d\n", late_ones, 9 * (JOBS - 1));
+	assert_true(late_ones < 4);
+}
+
+enum { YIELDERS = 10 };
+
+static int turns_taken, turns_before;
+
+static void take_turns(void *arg)
+{
+	(void)arg;
+	while (goes_on()) {
+		compute(MSEC / 4);
+		turns_taken++;
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	}
+}
+
+static void yield_without_a_slot(void *good)
+{
+	for (int n = 0; n < TRIES; n++) {
+		usleep(10000);
+		turns_before = turns_taken;
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+		*(int *)good += turns_taken - turns_before < YIELDERS * 3 / 2;
+	}
+	atomic_store(&over, true);
+}
+
+/* It has lost its slot: to get that back, and to give way, are one turn of the others. */
+static void yield_waits_for_one_round(void **state)
+{
+	struct switchto_sched *sched = with_slice(0, 1, 0);
+	int good = 0;
+
+	(void)state;
+	begin();
+	for (int i = 0; i < YIELDERS; i++)
+		spawn(sched, take_turns, NULL);
+	spawn(sched, yield_without_a_slot, &good);
+	run_tasks(sched);
+	print_message("one round in %d of %d\n", good, TRIES);
+	assert_true(good > TRIES / 2);
+}
+
+static bool others_ran;
+
+static void run_beside(void *arg)
+{
+	(void)arg;
+	others_ran = true;
+}
+
+static void past_call(int which, const struct timespec *past)
+{
+	struct switchto_sem sem = { .count = 0 };
+	struct switchto_group group = { .count = 1 };
+	struct switchto_cond cond = { 0 };
+	struct switchto_mutex mutex = { 0 };
+	struct switchto_case off = { NULL, SWITCHTO_RECEIVE, NULL, false };
+	char byte;
+
+	switch (which) {
+	case 0:
+		CHECK_ERR(&verdict, switchto_sem_wait(&sem, past), ETIMEDOUT);
+		return;
+	case 1:
+		CHECK_ERR(&verdict, switchto_group_wait(&group, past), ETIMEDOUT);
+		return;
+	case 2:
+		CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+		CHECK_ERR(&verdict, switchto_cond_wait(&cond, &mutex, past), ETIMEDOUT);
+		CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+		return;
+	case 3:
+		CHECK_ERR(&verdict, switchto_park(past), ETIMEDOUT);
+		return;
+	case 4:
+		CHECK_EQ(&verdict, switchto_unpark(switchto_task_self()), 0);
+		CHECK_EQ(&verdict, switchto_park(past), 0);
+		return;
+	case 5:
+		CHECK_ERR(&verdict, switchto_select(&off, 1, past), ETIMEDOUT);
+		return;
+	case 6:
+		CHECK_ERR(&verdict, switchto_read(pair[0], &byte, 1, past), ETIMEDOUT);
+		return;
+	case 7:
+		CHECK_ERR(&verdict, switchto_recv(pair[0], &byte, 1, 0, past), ETIMEDOUT);
+		return;
+	case 8:
+		CHECK_ERR(&verdict, switchto_poll(pair[0], POLLIN, past), ETIMEDOUT);
+		return;
+	default:
+		CHECK_EQ(&verdict, switchto_sleep_until(past), 0);
+	}
+}
+
+static void call_late(void *good)
+{
+	const struct timespec past = { 0, 1 };
+
+	for (int n = 0; n < TRIES; n++) {
+		others_ran = false;
+		spawn(NULL, run_beside, NULL);
+		past_call(n, &past);
+		*(int *)good += !others_ran;
+		while (!others_ran)
+			CHECK_EQ(&verdict, switchto_yield(), 0);
+	}
+	switchto_cancel(switchto_task_self());
+	CHECK_ERR(&verdict, switchto_park(&past), ECANCELED);
+	CHECK_ERR(&verdict, switchto_sleep_until(&past), ECANCELED);
+}
+
+/* A ready task does not get the slot. */
+static void passed_deadline_waits_for_nobody(void **state)
+{
+	struct switchto_sched *sched = with_slice(SWITCHTO_NO_SLICE, 1, 0);
+	int good = 0;
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	spawn(sched, call_late, &good);
+	run_tasks(sched);
+	close(pair[0]);
+	close(pair[1]);
+	print_message("at once in %d of %d\n", good, TRIES);
+	assert_true(good >= TRIES - 2);
+}
+
+/* --- bursts: jobs that take longer than what was before --- */
+
+enum { BURSTS = 6, BURST = 100, BURST_TICKS = 400 };
+
+static long long job_begun[BURSTS * BURST * 4];
+static atomic_int jobs_begun;
+static int burst_lates[BURST_TICKS];
+
+static void do_burst_job(void *arg)
+{
+	(void)arg;
+	job_begun[atomic_fetch_add(&jobs_begun, 1)] = now_ns();
+	compute(4 * MSEC / 10);
+}
+
+static void burst(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < BURSTS; i++) {
+		const struct timespec then = in(80 * MSEC);
+
+		for (unsigned int job = 0; job < BURST * (slots < 4 ? slots : 4); job++)
+			spawn(NULL, do_burst_job, NULL);
+		CHECK_EQ(&verdict, switchto_sleep_until(&then), 0);
+	}
+	atomic_store(&over, true);
+}
+
+static void tick_in_bursts(void *arg)
+{
+	(void)arg;
+	for (ticks = 0; ticks < BURST_TICKS && goes_on();) {
+		const long long at = now_ns() + 2 * MSEC;
+		const struct timespec then = { at / NSEC_PER_SEC, at % NSEC_PER_SEC };
+		int all, n;
+
+		CHECK_EQ(&verdict, switchto_sleep_until(&then), 0);
+		all = n = atomic_load(&jobs_begun);
+		while (n && job_begun[n - 1] > at)
+			n--;
+		/* Only beside jobs. */
+		if (all > n)
+			burst_lates[ticks++] = all - n;
+	}
+}
+
+static int compare_ints(const void *a, const void *b)
+{
+	return *(const int *)a - *(const int *)b;
+}
+
+/* How many jobs begin between a deadline and its task: the machine may be slow. */
+static void burst_does_not_delay_deadlines(void **state)
+{
+	struct switchto_sched *sched = with_slice(0, slots, 0);
+
+	(void)state;
+	begin();
+	atomic_store(&jobs_begun, 0);
+	spawn(sched, tick_in_bursts, NULL);
+	spawn(sched, burst, NULL);
+	run_tasks(sched);
+	assert_true(ticks > 0);
+	qsort(burst_lates, (size_t)ticks, sizeof(int), compare_ints);
+	print_message("bursts: late by p50 %d, p90 %d, at most %d jobs, of %d\n",
+		      burst_lates[ticks / 2], burst_lates[ticks * 9 / 10], burst_lates[ticks - 1],
+		      ticks);
+	assert_true(burst_lates[ticks / 2] <= 3 * (int)slots);
 }
 
 /* --- slices: a task that makes no calls --- */
@@ -779,6 +1196,10 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nobody_waits_for_a_flood),
+		cmocka_unit_test(woken_task_keeps_its_turn),
+		cmocka_unit_test(yield_waits_for_one_round),
+		cmocka_unit_test(passed_deadline_waits_for_nobody),
+		cmocka_unit_test(burst_does_not_delay_deadlines),
 		cmocka_unit_test(computing_task_loses_its_slot),
 		cmocka_unit_test(low_priority_stops_nobody),
 		cmocka_unit_test(lone_task_keeps_its_slot),

@@ -125,6 +125,115 @@ static void shares_by_weight(void **state)
 	assert_in_range(ran[2] * 100 / ran[0], 396, 404);
 }
 
+/* --- fifo: woken tasks run next --- */
+
+enum { WOKEN = 20, READY = 40, IN_A_ROW = 16, ROUNDS = 20 };
+
+struct place {
+	int place;	/* among the woken ones */
+	int ready_ones; /* that ran before it */
+};
+
+static struct place places[WOKEN];
+static int woken_ones, ready_ones;
+static struct switchto_sem sem;
+static struct switchto_cond cond;
+static struct switchto_mutex mutex;
+static struct timespec times[WOKEN];
+
+static void by_sem(long me)
+{
+	(void)me;
+	CHECK_EQ(&verdict, switchto_sem_wait(&sem, NULL), 0);
+}
+
+static void by_cond(long me)
+{
+	(void)me;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	CHECK_EQ(&verdict, switchto_cond_wait(&cond, &mutex, NULL), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+}
+
+static void by_time(long me)
+{
+	CHECK_EQ(&verdict, switchto_sleep_until(&times[me]), 0);
+}
+
+static void (*const waits[])(long me) = { by_sem, by_cond, by_time };
+/* On a slow machine, wake_all() gives way before it has woken all: then another round decides. */
+static bool gave_way;
+static void (*wait_once)(long me);
+
+static void be_woken(void *arg)
+{
+	const long me = (long)arg;
+
+	wait_once(me);
+	places[me] = (struct place){ woken_ones++, ready_ones };
+}
+
+static void be_ready(void *arg)
+{
+	(void)arg;
+	ready_ones++;
+}
+
+static void wake_all(void *arg)
+{
+	long long end;
+
+	(void)arg;
+	for (long i = 0; i < READY; i++)
+		spawn(NULL, be_ready, NULL);
+	for (int i = 0; i < WOKEN && wait_once == by_sem; i++)
+		switchto_sem_post(&sem);
+	if (wait_once == by_cond)
+		switchto_cond_broadcast(&cond);
+	end = (long long)times[WOKEN - 1].tv_sec * NSEC_PER_SEC + times[WOKEN - 1].tv_nsec;
+	while (wait_once == by_time && now_ns() <= end)
+		;
+	gave_way = ready_ones || woken_ones;
+}
+
+static void sleep_all(void *arg)
+{
+	(void)arg;
+	for (long i = 0; i < WOKEN; i++) {
+		times[i] = in(20000000 + i * 1000);
+		spawn(NULL, be_woken, (void *)i);
+	}
+	/* When all of them sleep. */
+	CHECK_EQ(&verdict, switchto_yield(), 0);
+	spawn(NULL, wake_all, NULL);
+}
+
+/* In the order of their wakes: 16 of them, then one of the others, and so on. */
+static void woken_tasks_run_next(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 3 * ROUNDS; i++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		wait_once = waits[i / ROUNDS];
+		woken_ones = ready_ones = 0;
+		spawn(sched, sleep_all, NULL);
+		run_tasks(sched);
+		if (gave_way)
+			continue;
+		/* The next way to wait. */
+		i += ROUNDS - 1 - i % ROUNDS;
+		for (int task = 0; task < WOKEN; task++) {
+			assert_int_equal(places[task].place, task);
+			/* A passed deadline is seen at the next look at the clock. */
+			if (wait_once != by_time)
+				assert_int_equal(places[task].ready_ones, task / IN_A_ROW);
+			else
+				assert_true(places[task].ready_ones < READY);
+		}
+	}
+}
+
 /* --- nobody starves --- */
 
 static int turns;
@@ -211,11 +320,9 @@ static void own_policy(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(highest_priority_first),
-		cmocka_unit_test(deadlines_in_order),
-		cmocka_unit_test(shares_by_weight),
-		cmocka_unit_test(woken_tasks_starve_nobody),
-		cmocka_unit_test(own_policy),
+		cmocka_unit_test(highest_priority_first),    cmocka_unit_test(deadlines_in_order),
+		cmocka_unit_test(shares_by_weight),	     cmocka_unit_test(woken_tasks_run_next),
+		cmocka_unit_test(woken_tasks_starve_nobody), cmocka_unit_test(own_policy),
 	};
 
 	if (!switchto_backend() && errno == ENOSYS)

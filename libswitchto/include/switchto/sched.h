@@ -10,15 +10,20 @@
  * Tasks share data as threads do: with locks or atomics, also if the scheduler has only one slot.
  * For a task loses its slot when it blocks in another call, or computes for longer than a slice (10
  * ms, see struct switchto_sched_options). The task goes on beside the other tasks of the slot, until
- * its next call of this library that may wait. A call that has nothing to wait for, such as
- * switchto_mutex_lock() of a mutex that is free, or switchto_sem_post(), may not count. Only that keeps one task from stopping the others.
+ * its next call of this library that may wait, or spawns. A call that has nothing to wait for, such as
+ * switchto_mutex_lock() of a mutex that is free, or switchto_sem_post(), may not count. Only that keeps
+ * one task from stopping the others.
  *
  * The thread of a task that waits may wait for the events of its whole slot, until another task is
  * ready. So a task with a low priority (nice(2), SCHED_IDLE) makes the others late when it waits, or
  * calls this library. Compute at a low priority in a thread that is no task.
  *
  * A task whose calls never have to wait, because there is always more to read for example, gives
- * way in one of these calls about every half millisecond, as with switchto_yield().
+ * way in one of these calls about every half millisecond, as with switchto_yield(). With a mutex
+ * locked, that is every millisecond. All calls count that a program may make for ever, such as spawn,
+ * unpark, cancel, close and those of semaphores and channels. But to lock and unlock a mutex does not
+ * count, so that this takes a few instructions only. In a call that has waited, a task does not give
+ * way.
  *
  * A task begins on the thread of a task that has ended, if there is one, and finds what that task
  * has changed of the thread: see switchto_spawn().
@@ -59,7 +64,8 @@
  *
  * Deadlines are absolute times on CLOCK_MONOTONIC; NULL is never, except for
  * switchto_sleep_until(). A call reads its deadline before it sleeps, and does not keep the
- * pointer. With a deadline that has passed, a call does only what is possible without waiting.
+ * pointer. With a deadline that has passed, a call does only what is possible without waiting: the
+ * task keeps its slot.
  *
  * Signal handlers must not call this library.
  *
@@ -148,8 +154,9 @@ struct switchto_policy {
 };
 
 /*
- * First in, first out. But a task that was woken runs next, at most 16 of them in a row. Nobody
- * starves.
+ * First in, first out. But tasks that were woken run next, in the order of their wakes: at most 16 of
+ * them in a row, then one of the others. Nobody starves. A task whose descriptor is ready is one of
+ * the others: it is late by what the tasks take that were ready before.
  */
 extern const struct switchto_policy switchto_fifo;
 

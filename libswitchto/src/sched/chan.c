@@ -201,7 +201,7 @@ int switchto_chan_close(struct switchto_chan *chan)
 		next = node->next;
 		switchto_waiter_fire(NULL, &node->party->waiter);
 	}
-	return again ? fail(EPIPE) : 0;
+	return again ? fail(EPIPE) : spent_by(switchto_current);
 }
 
 /* The channel of @cases, if it has one, after @last in the order of addresses, or NULL: all are locked in it. */

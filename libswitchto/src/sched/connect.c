@@ -154,10 +154,14 @@ int switchto_waitid(idtype_t idtype, id_t id, siginfo_t *info, int options,
 
 int switchto_close(int fd)
 {
-	return (int)with_errno(-switchto_mark_forget(fd, true));
+	const int error = switchto_mark_forget(fd, true);
+
+	return error ? fail(error) : spent_by(switchto_current);
 }
 
 int switchto_forget(int fd)
 {
-	return (int)with_errno(-switchto_mark_forget(fd, false));
+	const int error = switchto_mark_forget(fd, false);
+
+	return error ? fail(error) : spent_by(switchto_current);
 }

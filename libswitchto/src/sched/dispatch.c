@@ -50,13 +50,14 @@ static inline bool holds_back(struct slot *slot)
 	return atomic_load_explicit(&slot->ready, memory_order_relaxed) != 0;
 }
 
-/* There were @n events: their tasks are to run before the next look. */
+/* There were @n events: their tasks are to run before the next look, unless they take long. */
 static ALWAYS_INLINE void more_budget(struct slot *slot, long n)
 {
+	const int more = (int)n * PICK_COSTS;
+
 	if (likely(n > 0))
 		atomic_store_explicit(&slot->budget,
-				      atomic_load_explicit(&slot->budget, memory_order_relaxed) +
-					      (int)n * PICK_COSTS,
+				      slot->full + (more < slot->full ? more : slot->full),
 				      memory_order_relaxed);
 }
 
@@ -142,12 +143,16 @@ static __attribute__((noinline)) struct switchto_entry *poll_again(struct slot *
 	return entry;
 }
 
-/* What lasts for a quarter of LOOK, if @full lasted for @passed. */
+/*
+ * What lasts for a quarter of LOOK, if @full lasted for @passed. But twice as much at most: what comes
+ * next may take longer.
+ */
 static int next_budget(int full, nsec_t passed)
 {
 	const nsec_t next = full * (nsec_t)(LOOK / 4) / (passed > 0 ? passed : 1);
+	const int most = full < BUDGET / 2 ? 2 * full : BUDGET;
 
-	return next < 1 ? 1 : next > BUDGET ? BUDGET : (int)next;
+	return next < 1 ? 1 : next > most ? most : (int)next;
 }
 
 /* The budget of @slot has run out, and is full again. Is it time to poll? Inside. */
@@ -155,24 +160,20 @@ static bool is_due(struct slot *slot)
 {
 	const int left = atomic_load_explicit(&slot->budget, memory_order_relaxed);
 	const unsigned int polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
+	const bool forced = left <= FORCED / 2;
 	const nsec_t now = switchto_now();
-	bool due = false;
+	nsec_t passed = now - slot->checked;
 
-	if (left <= FORCED / 2) {
-		slot->full = 1;
-		due = true;
-	} else if (slot->known_polls != polls) {
-		/* It has polled since it last looked at the clock, and may have slept. */
-		slot->full = slot->full < BUDGET / 2 ? 2 * slot->full : BUDGET;
-		slot->polled = now;
-	} else {
-		slot->full = next_budget(slot->full, now - slot->checked);
-		due = now - slot->polled >= LOOK;
+	/* It has polled since it last looked at the clock, who knows when, and may have slept. */
+	if (slot->known_polls != polls) {
+		slot->polled = slot->checked;
+		passed = 0;
 	}
+	slot->full = forced ? 1 : next_budget(slot->full, passed);
 	slot->known_polls = polls;
 	slot->checked = now;
 	atomic_store_explicit(&slot->budget, slot->full, memory_order_relaxed);
-	return due;
+	return forced || now - slot->polled >= LOOK;
 }
 
 /* Looks for events, with tasks that are ready. Inside. */
@@ -198,6 +199,7 @@ static __attribute__((noinline)) struct switchto_entry *pick_next(struct slot *s
 __attribute__((noinline)) long switchto_dispatch_give_way(struct worker *me, long result)
 {
 	struct slot *slot;
+	bool waited;
 
 	if (!enter_task(me)) {
 		/* In a blocking region. */
@@ -205,9 +207,16 @@ __attribute__((noinline)) long switchto_dispatch_give_way(struct worker *me, lon
 		return result;
 	}
 	slot = me->slot;
+	/* If it has waited since, or has just got the slot back, others have had their turn. */
+	waited = me->ran_out != me->epoch;
+	me->ran_out = me->epoch;
 	if (atomic_load_explicit(&slot->budget, memory_order_relaxed) < 0 && is_due(slot)) {
 		look(slot);
-		yield_inside(me);
+		/* Others may want a mutex that it has: it may unlock that first, but not much later. */
+		if (!waited && (!me->task->held || me->put_off == me->epoch))
+			yield_inside(me);
+		else
+			me->put_off = me->epoch;
 	}
 	leave(me);
 	return result;

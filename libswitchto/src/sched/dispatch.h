@@ -13,7 +13,8 @@
  * The budget. A task that never waits, because what it asks for is always there, would keep the
  * slot's timers and descriptors waiting. So picks and calls that do not wait take from a budget.
  * When nothing is left of it, the slot looks at the clock. If it has not polled for LOOK, it polls,
- * and a call gives way. The next budget is what lasts for a quarter of LOOK.
+ * and a call gives way, unless its task has waited since the budget before. The next budget is what
+ * lasts for a quarter of LOOK.
  *
  * The monitor takes all of the budget (FORCED) of a slot that it has not seen to poll.
  */
@@ -23,8 +24,8 @@ enum { LOOK = 500000, BUDGET = 256, PICK_COSTS = 8, CALL_COSTS = 2, FORCED = -0x
 long switchto_dispatch_give_way(struct worker *me, long result);
 
 /*
- * At the end of a call of @me, a task, which has not waited: more of the budget for more bytes. May
- * give way. Returns @result.
+ * At the end of a call of @me, a task: more of the budget for more bytes. May give way. Returns
+ * @result.
  */
 static ALWAYS_INLINE long spent(struct worker *me, long result)
 {
@@ -37,11 +38,10 @@ static ALWAYS_INLINE long spent(struct worker *me, long result)
 	return unlikely(left < 0) ? switchto_dispatch_give_way(me, result) : result;
 }
 
-/* The same of a call that other threads make, too. */
-static inline void spent_by(struct worker *me)
+/* The same of a call that other threads make, too. 0 */
+static inline int spent_by(struct worker *me)
 {
-	if (me && me->task)
-		spent(me, 0);
+	return me && me->task ? (int)spent(me, 0) : 0;
 }
 
 /*

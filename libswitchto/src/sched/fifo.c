@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "fifo.h"
 
-/* The oldest one: what was woken last shares the cache with the task that runs. */
+/* One of the others first: what was woken shares the cache with the task that runs. */
 static struct switchto_entry *steal(void *queue)
 {
 	struct fifo *fifo = queue;
-	struct switchto_entry *entry = list_take(&fifo->list);
 
-	if (!entry) {
-		entry = fifo->woken;
-		fifo->woken = NULL;
-	}
-	return entry;
+	return list_take(fifo->others.first ? &fifo->others : &fifo->woken);
 }
 
 const struct switchto_policy switchto_fifo = {

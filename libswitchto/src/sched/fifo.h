@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The policy: first in, first out; but a task that was woken runs next. It is often the one that
- * the running task works with, and what they share is in the cache. After LIFO_LIMIT such tasks
- * in a row, while others are ready, the oldest one has its turn, so nobody starves.
+ * The policy: two lists, each first in, first out. Tasks that were woken come first: such a task is
+ * often the one that the running task works with, and what they share is in the cache. After
+ * WOKEN_LIMIT of them in a row, while others are ready, one of these has its turn, so nobody starves.
+ *
+ * A task whose descriptor is ready is one of the others. A poll finds many of them at once, and each
+ * is a job for itself: before a woken task, they would delay what has begun.
  *
  * In line, as it is the default.
  */
@@ -11,11 +14,10 @@
 
 #include "list.h"
 
-enum { LIFO_LIMIT = 16 };
+enum { WOKEN_LIMIT = 16 };
 
 struct fifo {
-	struct list list;
-	struct switchto_entry *woken;
+	struct list woken, others;
 	unsigned int in_a_row;
 };
 
@@ -23,28 +25,18 @@ static inline void fifo_enqueue(void *queue, struct switchto_entry *entry, enum 
 {
 	struct fifo *fifo = queue;
 
-	if (why == SWITCHTO_WOKEN) {
-		struct switchto_entry *before = fifo->woken;
-
-		fifo->woken = entry;
-		if (!before)
-			return;
-		entry = before;
-	}
-	list_add(&fifo->list, entry);
+	list_add(why == SWITCHTO_WOKEN ? &fifo->woken : &fifo->others, entry);
 }
 
 static inline struct switchto_entry *fifo_pick(void *queue)
 {
 	struct fifo *fifo = queue;
-	struct switchto_entry *entry = fifo->woken;
 
-	if (entry && (__builtin_expect(!fifo->list.first, 1) || ++fifo->in_a_row <= LIFO_LIMIT)) {
-		fifo->woken = NULL;
-		return entry;
-	}
+	if (fifo->woken.first &&
+	    (__builtin_expect(!fifo->others.first, 1) || ++fifo->in_a_row <= WOKEN_LIMIT))
+		return list_take(&fifo->woken);
 	fifo->in_a_row = 0;
-	return list_take(&fifo->list);
+	return list_take(&fifo->others);
 }
 
 #endif /* SWITCHTO_SCHED_FIFO_H */

@@ -45,7 +45,7 @@ static inline bool has_ready(struct slot *slot)
 
 	if (atomic_load(&slot->inbox))
 		return true;
-	return slot->is_fifo ? fifo->woken || fifo->list.first :
+	return slot->is_fifo ? fifo->woken.first || fifo->others.first :
 			       atomic_load_explicit(&slot->ready, memory_order_relaxed);
 }
 

@@ -100,6 +100,13 @@ static inline void leave(struct worker *me)
 	atomic_store_explicit(&me->slot->owner, owner_word(me->epoch, USER), memory_order_release);
 }
 
+/* Outside: has @me, a task, still its slot? */
+static inline bool owns_slot(struct worker *me)
+{
+	return atomic_load_explicit(&me->slot->owner, memory_order_relaxed) ==
+	       owner_word(me->epoch, USER);
+}
+
 static inline bool is_inside(struct worker *me)
 {
 	return atomic_load(&me->slot->owner) == owner_word(me->epoch, INSIDE);

@@ -336,7 +336,8 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags)
 	if (flags & SWITCHTO_STOP_CANCEL) {
 		pthread_mutex_lock(&sched->lock);
 		for (struct switchto_task *task = sched->all_tasks; task; task = task->next_of_all)
-			switchto_cancel(task);
+			if (atomic_load(&task->state) != FINISHED)
+				switchto_wake_cancel(task);
 		pthread_mutex_unlock(&sched->lock);
 	}
 	return 0;

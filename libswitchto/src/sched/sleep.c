@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "sleep.h"
 
-void switchto_sleep_stay(struct worker *me)
+bool switchto_sleep_stay(struct worker *me)
 {
 	struct switchto_task *task = me->task;
 	uint32_t state;
@@ -11,8 +11,28 @@ void switchto_sleep_stay(struct worker *me)
 	state = atomic_fetch_and(&task->state, TOKEN);
 
 	/* Claimed meanwhile: it is in a queue, and is its own next one sooner or later. */
-	if (unlikely(!(state & (PARKED | WAITING))))
+	if (likely(state & (PARKED | WAITING)))
+		return true;
+	switchto_dispatch(me);
+	return false;
+}
+
+int switchto_sleep(struct worker *me, nsec_t deadline, uint32_t how)
+{
+	struct switchto_task *task = me->task;
+	int error = 0;
+
+	if (deadline != NEVER)
+		error = deadline <= switchto_now() ?
+				ETIMEDOUT :
+				switchto_timer_add(&me->slot->timers, task, deadline);
+	if (unlikely(error) && switchto_sleep_stay(me))
+		return error;
+	if (likely(!error)) {
+		probe2(sleep, task, how);
 		switchto_dispatch(me);
+	}
+	return task->woken_by;
 }
 
 void switchto_waiter_begin(struct waiter *waiter)
@@ -38,6 +58,7 @@ static int thread_wait(struct waiter *waiter, nsec_t deadline)
 int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels)
 {
 	struct worker *me;
+	uint32_t epoch;
 	int error = 0;
 
 	if (!waiter->task)
@@ -45,21 +66,25 @@ int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels)
 	me = enter();
 	if (!me)
 		return errno;
+	epoch = me->epoch;
 	while (!atomic_load(&waiter->fired) && !error) {
 		prepare(me->task, WAITING);
 		if (cancels && task_cancelled(me))
 			error = ECANCELED;
 		else if (atomic_load(&waiter->fired))
 			switchto_sleep_stay(me);
+		else if (likely(deadline == NEVER))
+			error = sleep_in_line(me, WAITING);
 		else
-			error = task_sleep(me, deadline, WAITING);
+			error = switchto_sleep(me, deadline, WAITING);
 		if (error == ECANCELED && !cancels)
 			error = 0;
 	}
 	if (atomic_load(&waiter->fired))
 		error = 0;
 	leave(me);
-	spent(me, 0);
+	if (me->epoch == epoch)
+		spent(me, 0);
 	return error;
 }
 
@@ -78,6 +103,7 @@ int switchto_sleep_for(struct worker *me, struct mark *mark, struct direction *d
 int switchto_sleep_pause(uint32_t how, nsec_t deadline)
 {
 	struct worker *me;
+	uint32_t epoch;
 	int error;
 
 	if (deadline < 0)
@@ -85,15 +111,17 @@ int switchto_sleep_pause(uint32_t how, nsec_t deadline)
 	me = enter();
 	if (!me)
 		return errno;
+	epoch = me->epoch;
 	do {
 		error = prepare(me->task, how);
 		if (error == EALREADY) {
 			error = 0;
 			break;
 		}
-		error = task_cancelled(me) ? ECANCELED : task_sleep(me, deadline, how);
+		error = task_cancelled(me) ? ECANCELED : switchto_sleep(me, deadline, how);
 	} while (!error && how == WAITING);
 	leave(me);
-	spent(me, 0);
+	if (me->epoch == epoch)
+		spent(me, 0);
 	return error;
 }

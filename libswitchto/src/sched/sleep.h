@@ -6,8 +6,8 @@
 #include "dispatch.h"
 #include "mark.h"
 
-/* Prepared: it does not sleep. */
-void switchto_sleep_stay(struct worker *me);
+/* Prepared: it does not sleep. False: it was claimed meanwhile, and task->woken_by says why. */
+bool switchto_sleep_stay(struct worker *me);
 
 /*
  * Prepared: is the task cancelled? Then it stays. switchto_cancel() sets it first and claims
@@ -21,19 +21,11 @@ static inline bool task_cancelled(struct worker *me)
 	return true;
 }
 
-/* 0, ETIMEDOUT, ECANCELED, or ENOMEM: no memory for the deadline. */
-static ALWAYS_INLINE int task_sleep(struct worker *me, nsec_t deadline, uint32_t how)
-{
-	struct switchto_task *task = me->task;
-
-	if (unlikely(deadline != NEVER) && switchto_timer_add(&me->slot->timers, task, deadline)) {
-		switchto_sleep_stay(me);
-		return ENOMEM;
-	}
-	probe2(sleep, task, how);
-	switchto_dispatch(me);
-	return task->woken_by;
-}
+/*
+ * 0, ETIMEDOUT, ECANCELED, or ENOMEM: no memory for the deadline. After a deadline that has passed, it
+ * does not sleep.
+ */
+int switchto_sleep(struct worker *me, nsec_t deadline, uint32_t how);
 
 /* The same without a deadline, in line. */
 static ALWAYS_INLINE int sleep_in_line(struct worker *me, uint32_t how)
@@ -109,7 +101,7 @@ static ALWAYS_INLINE int slot_wait_once(struct worker *me, struct mark *mark,
 	if (unlikely(task_cancelled(me))) {
 		error = ECANCELED;
 	} else if (unlikely(deadline)) {
-		error = task_sleep(me, switchto_deadline(deadline), WAITING_IO);
+		error = switchto_sleep(me, switchto_deadline(deadline), WAITING_IO);
 	} else {
 		error = sleep_in_line(me, WAITING_IO);
 	}

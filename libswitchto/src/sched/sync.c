@@ -502,6 +502,7 @@ void switchto_cond_signal(struct switchto_cond *cond)
 	switchto_mutex_unlock(&cond->queue.lock);
 	if (first)
 		switchto_waiter_fire(NULL, &first->waiter);
+	spent_by(switchto_current);
 }
 
 /* @first and those behind it, which have been taken out together. */
@@ -532,6 +533,7 @@ void switchto_cond_broadcast(struct switchto_cond *cond)
 	all = take_all(&cond->queue);
 	switchto_mutex_unlock(&cond->queue.lock);
 	fire_all(all);
+	spent_by(switchto_current);
 }
 
 /* --- semaphores --- */
@@ -565,6 +567,7 @@ void switchto_sem_post(struct switchto_sem *sem)
 	switchto_mutex_unlock(&sem->queue.lock);
 	if (first)
 		switchto_waiter_fire(NULL, &first->waiter);
+	spent_by(switchto_current);
 }
 
 /* --- groups --- */
@@ -574,6 +577,7 @@ void switchto_group_add(struct switchto_group *group, unsigned long count)
 	switchto_lock_inner(&group->queue.lock);
 	group->count += count;
 	switchto_mutex_unlock(&group->queue.lock);
+	spent_by(switchto_current);
 }
 
 int switchto_group_done(struct switchto_group *group)
@@ -587,7 +591,7 @@ int switchto_group_done(struct switchto_group *group)
 		all = take_all(&group->queue);
 	switchto_mutex_unlock(&group->queue.lock);
 	fire_all(all);
-	return bad ? fail(EINVAL) : 0;
+	return bad ? fail(EINVAL) : spent_by(switchto_current);
 }
 
 int switchto_group_wait(struct switchto_group *group, const struct timespec *deadline)
@@ -600,7 +604,7 @@ int switchto_group_wait(struct switchto_group *group, const struct timespec *dea
 	switchto_lock_inner(&group->queue.lock);
 	if (!group->count) {
 		switchto_mutex_unlock(&group->queue.lock);
-		return 0;
+		return spent_by(switchto_current);
 	}
 	error = wait_in(&group->queue, until, NULL);
 	return error ? fail(error) : 0;

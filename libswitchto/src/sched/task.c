@@ -91,7 +91,10 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 	if (unlikely(atomic_load(&sched->cancels)))
 		atomic_store(&task->cancelled, true);
 	switchto_wake_ready(NULL, task, SWITCHTO_NEW);
-	return 0;
+	/* One that has lost its slot might fill the memory with tasks, faster than these can run. */
+	if (me && me->task && unlikely(!owns_slot(me)))
+		return (int)switchto_dispatch_give_way(me, 0);
+	return spent_by(me);
 }
 
 /* --- join, end, detach --- */
@@ -148,7 +151,7 @@ static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
 		return give_back(task);
 	if (ends) {
 		other = &waiter;
-		switchto_cancel(task);
+		switchto_wake_cancel(task);
 		window();
 		if (!atomic_load(&task->sched->running) && atomic_load(&task->fn) &&
 		    atomic_exchange(&task->fn, run_nothing) &&
@@ -202,10 +205,8 @@ int switchto_cancel(struct switchto_task *task)
 		return fail(error);
 	if (atomic_load(&task->state) == FINISHED)
 		return fail(ESRCH);
-	atomic_store(&task->cancelled, true);
-	window();
-	task_wake(NULL, task, PARKED | WAITING, ECANCELED, SWITCHTO_WOKEN);
-	return 0;
+	switchto_wake_cancel(task);
+	return spent_by(switchto_current);
 }
 
 struct switchto_task *switchto_task_self(void)
@@ -215,14 +216,29 @@ struct switchto_task *switchto_task_self(void)
 
 /* --- yield, park, sleep --- */
 
+/* switchto_yield() of a task that is not in its slot. */
+static __attribute__((noinline)) struct worker *yield_late(void)
+{
+	struct worker *me = switchto_current;
+	const uint32_t epoch = me ? me->epoch : 0;
+
+	me = enter();
+	/* While it waited for its slot, all others had their turn. */
+	if (me && me->epoch == epoch)
+		yield_inside(me);
+	return me;
+}
+
 int switchto_yield(void)
 {
-	struct worker *me = enter();
+	struct worker *me = switchto_current;
 	bool cancelled;
 
-	if (!me)
+	window();
+	if (likely(me) && likely(me->task) && likely(try_enter(me)))
+		yield_inside(me);
+	else if (!(me = yield_late()))
 		return -1;
-	yield_inside(me);
 	cancelled = atomic_load_explicit(&me->task->cancelled, memory_order_relaxed);
 	leave(me);
 	return unlikely(cancelled) ? fail(ECANCELED) : 0;
@@ -263,6 +279,7 @@ int switchto_sleep_until(const struct timespec *deadline)
 
 int switchto_unpark(struct switchto_task *task)
 {
+	struct worker *me = switchto_current;
 	uint32_t state;
 
 	if (unlikely(!task))
@@ -272,11 +289,11 @@ int switchto_unpark(struct switchto_task *task)
 		if (state & FINISHED)
 			return fail(ESRCH);
 		if (state & TOKEN)
-			return 0;
+			return spent_by(me);
 	} while (!atomic_compare_exchange_weak(&task->state, &state,
 					       state & PARKED ? 0 : state | TOKEN));
 	window();
-	if (!(state & PARKED))
-		return 0;
-	return ready(switchto_current, task, true);
+	if (state & PARKED && unlikely(ready(me, task, true)))
+		return -1;
+	return spent_by(me);
 }

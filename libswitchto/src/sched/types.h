@@ -117,6 +117,8 @@ struct worker {
 	pid_t tid;
 	struct slot *slot; /* that it owns, unless the monitor took it */
 	uint32_t epoch;	   /* of slot->owner; set by whoever gives it the slot */
+	/* Epochs in which, in a call, there was no budget; in which it did not give way, though due. */
+	uint32_t ran_out, put_off;
 	struct switchto_task *task;
 	bool in_region;			 /* a blocking one */
 	nsec_t gave_up;			 /* when it began, and gave the slot up; 0: it did not */

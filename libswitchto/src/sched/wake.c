@@ -51,6 +51,13 @@ int switchto_wake_woken(struct worker *me, struct switchto_task *task, bool insi
 	return 0;
 }
 
+void switchto_wake_cancel(struct switchto_task *task)
+{
+	atomic_store(&task->cancelled, true);
+	window();
+	task_wake(NULL, task, PARKED | WAITING, ECANCELED, SWITCHTO_WOKEN);
+}
+
 static inline void fire(struct slot *inside, struct waiter *waiter)
 {
 	struct switchto_task *task = waiter->task;

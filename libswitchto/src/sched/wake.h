@@ -98,6 +98,9 @@ static ALWAYS_INLINE bool task_wake(struct slot *inside, struct switchto_task *t
 	return true;
 }
 
+/* @task is cancelled: it ends the sleep of @task, if it sleeps. */
+void switchto_wake_cancel(struct switchto_task *task);
+
 /* When it has fired, it may be gone. */
 void switchto_waiter_fire(struct slot *inside, struct waiter *waiter);
 
