@@ -503,6 +503,258 @@ static int unlock_there(void *arg)
 	return verdict_status(&v);
 }
 
+/* The first test: there has been no scheduler. */
+static void mutex_before_a_scheduler(void **state)
+{
+	pthread_barrier_t barrier;
+	pthread_t thread;
+
+	(void)state;
+	verdict = (struct verdict){ 0 };
+	pthread_barrier_init(&barrier, NULL, 2);
+	assert_int_equal(pthread_create(&thread, NULL, lock_and_fork_in_a_thread, &barrier), 0);
+	pthread_barrier_wait(&barrier);
+	CHECK_EQ(&verdict, in_a_child(lock_there, NULL), 0);
+	pthread_barrier_wait(&barrier);
+	pthread_join(thread, NULL);
+	pthread_barrier_destroy(&barrier);
+	verdict_assert(&verdict);
+}
+
+static int lock_deep_down(void *forks)
+{
+	const intptr_t left = (intptr_t)forks - 1;
+
+	return left ? in_a_child(lock_deep_down, (void *)left) : lock_there(NULL);
+}
+
+static void lock_and_fork_again(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	for (intptr_t forks = 1; forks <= 15; forks++)
+		CHECK_EQ(&verdict, in_a_child(lock_deep_down, (void *)forks), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+}
+
+static void mutex_of_an_ancestor(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	mutex = (struct switchto_mutex){ 0 };
+	spawn(sched, lock_and_fork_again, NULL);
+	run_tasks(sched);
+}
+
+static void *lock_and_end(void *arg)
+{
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	return arg;
+}
+
+static void *unlock_anothers(void *arg)
+{
+	CHECK_ERR(&verdict, switchto_mutex_unlock(&mutex), EPERM);
+	CHECK_ERR(&verdict, switchto_mutex_trylock(&mutex), EBUSY);
+	return arg;
+}
+
+/* A later thread, which is where that was, does not have it. */
+static void mutex_of_an_ended_thread(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	verdict = (struct verdict){ 0 };
+	mutex = (struct switchto_mutex){ 0 };
+	assert_int_equal(pthread_create(&thread, NULL, lock_and_end, NULL), 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, unlock_anothers, NULL), 0);
+	pthread_join(thread, NULL);
+	verdict_assert(&verdict);
+}
+
+/* Objects for which tasks of the parent wait, and then threads of the child. */
+static struct {
+	struct switchto_mutex mutex, strict, guard;
+	struct switchto_sem sem;
+	struct switchto_cond cond;
+	struct switchto_group group;
+	struct switchto_chan *in, *out;
+	int level; /* with guard */
+} awaited;
+
+static void wait_for_level(void *level)
+{
+	CHECK_EQ(&verdict, switchto_mutex_lock(&awaited.guard), 0);
+	while (awaited.level < (int)(intptr_t)level)
+		CHECK_EQ(&verdict, switchto_cond_wait(&awaited.cond, &awaited.guard, NULL), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&awaited.guard), 0);
+}
+
+static void wait_for_sem(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sem_wait(&awaited.sem, NULL), 0);
+}
+
+static void wait_for_group(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_group_wait(&awaited.group, NULL), 0);
+}
+
+static void wait_for_item(void *arg)
+{
+	int item = 0;
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_chan_recv(awaited.in, &item, NULL), 0);
+	CHECK_EQ(&verdict, item, 7);
+}
+
+static void wait_for_receiver(void *arg)
+{
+	const int item = 8;
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_chan_send(awaited.out, &item, NULL), 0);
+}
+
+static void wait_for_mutex(void *mutex)
+{
+	for (int i = 0; i < 100; i++) {
+		CHECK_EQ(&verdict, switchto_mutex_lock(mutex), 0);
+		usleep(10);
+		CHECK_EQ(&verdict, switchto_mutex_unlock(mutex), 0);
+	}
+}
+
+static const struct {
+	void (*fn)(void *);
+	void *arg;
+} waits[] = {
+	{ wait_for_mutex, &awaited.mutex }, { wait_for_mutex, &awaited.strict },
+	{ wait_for_level, (void *)1 },	    { wait_for_sem, NULL },
+	{ wait_for_group, NULL },	    { wait_for_item, NULL },
+	{ wait_for_receiver, NULL },
+};
+
+enum { WAITS = sizeof(waits) / sizeof(*waits) };
+
+static void end_waits(int level)
+{
+	int item = 7;
+
+	CHECK_EQ(&verdict, switchto_mutex_lock(&awaited.guard), 0);
+	awaited.level = level;
+	switchto_cond_signal(&awaited.cond);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&awaited.guard), 0);
+	switchto_sem_post(&awaited.sem);
+	CHECK_EQ(&verdict, switchto_group_done(&awaited.group), 0);
+	CHECK_EQ(&verdict, switchto_chan_send(awaited.in, &item, NULL), 0);
+	CHECK_EQ(&verdict, switchto_chan_recv(awaited.out, &item, NULL), 0);
+	CHECK_EQ(&verdict, item, 8);
+}
+
+static void *overwrite_stack(void *arg)
+{
+	volatile char memory[256 << 10];
+
+	for (size_t i = 0; i < sizeof(memory); i++)
+		memory[i] = 0x41;
+	return arg;
+}
+
+static void *do_wait(void *arg)
+{
+	const size_t i = (size_t)(intptr_t)arg;
+
+	waits[i].fn(waits[i].arg);
+	return arg;
+}
+
+static void in_threads(void *(*fn)(void *), void (*meanwhile)(int level))
+{
+	pthread_t thread[WAITS];
+
+	for (intptr_t i = 0; i < WAITS; i++)
+		CHECK_EQ(&verdict, pthread_create(&thread[i], NULL, fn, (void *)i), 0);
+	if (meanwhile) {
+		usleep(20000);
+		meanwhile(1);
+	}
+	for (int i = 0; i < WAITS; i++)
+		pthread_join(thread[i], NULL);
+}
+
+static int use_awaited(void *arg)
+{
+	const struct timespec past = { 0 };
+	int item = 0;
+
+	(void)arg;
+	/* On a busy machine, the parent may have locked it already. */
+	if (awaited.mutex.owner)
+		return 0;
+	/* These get the stacks of the parent's threads, with all that waits there. */
+	in_threads(overwrite_stack, NULL);
+	CHECK_ERR(&verdict, switchto_chan_send(awaited.in, &item, &past), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_chan_recv(awaited.out, &item, &past), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_sem_wait(&awaited.sem, &past), ETIMEDOUT);
+	in_threads(do_wait, end_waits);
+	return verdict_status(&verdict);
+}
+
+static int destroy_awaited(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_chan_destroy(awaited.in), 0);
+	CHECK_EQ(&verdict, switchto_chan_destroy(awaited.out), 0);
+	return verdict_status(&verdict);
+}
+
+static void fork_when_awaited(void *arg)
+{
+	struct switchto_task *tasks[WAITS];
+	struct timespec soon;
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&awaited.mutex), 0);
+	for (int i = 0; i < WAITS; i++)
+		tasks[i] = spawn_handle(NULL, waits[i].fn, waits[i].arg);
+	soon = in(50000000);
+	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	/* Whoever waits for it is on its way, or waits still. */
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&awaited.mutex), 0);
+	if (slots == 1)
+		CHECK_EQ(&verdict, in_a_child(use_awaited, NULL), 0);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(&verdict, switchto_join(tasks[i]), 0);
+	CHECK_EQ(&verdict, in_a_child(use_awaited, NULL), 0);
+	CHECK_EQ(&verdict, in_a_child(destroy_awaited, NULL), 0);
+	end_waits(1);
+	for (int i = 2; i < WAITS; i++)
+		CHECK_EQ(&verdict, switchto_join(tasks[i]), 0);
+}
+
+static void objects_of_the_parent(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	memset(&awaited, 0, sizeof(awaited));
+	awaited.strict = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
+	awaited.group.count = 1;
+	assert_int_equal(switchto_chan_create(&awaited.in, sizeof(int), 0), 0);
+	assert_int_equal(switchto_chan_create(&awaited.out, sizeof(int), 0), 0);
+	spawn(sched, fork_when_awaited, NULL);
+	run_tasks(sched);
+	assert_int_equal(switchto_chan_destroy(awaited.in), 0);
+	assert_int_equal(switchto_chan_destroy(awaited.out), 0);
+}
+
 static void mutex_of_the_parent(void **state)
 {
 	struct switchto_sched *sched = new_sched(NULL);
@@ -650,6 +902,7 @@ static void exit_in_a_task(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(mutex_before_a_scheduler),
 		cmocka_unit_test(bad_options),
 		cmocka_unit_test(handles),
 		cmocka_unit_test(ends),
@@ -662,6 +915,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(policies),
 		cmocka_unit_test(channels),
 		cmocka_unit_test(mutex_of_the_parent),
+		cmocka_unit_test(mutex_of_an_ancestor),
+		cmocka_unit_test(mutex_of_an_ended_thread),
+		cmocka_unit_test(objects_of_the_parent),
 		cmocka_unit_test(child_that_returns),
 		cmocka_unit_test(scheduler_of_the_parent),
 		cmocka_unit_test(exit_in_a_task),

@@ -64,8 +64,14 @@
  * exec or _exit(), and it may create a scheduler of its own. Of the parent's schedulers it may only
  * call switchto_sched_destroy(), which frees them in the child. Other calls for them, and for their
  * tasks, fail with EPERM. A mutex that was locked then stays locked: to lock or unlock it in the child
- * fails with EPERM, but a thread that was no task still has its mutexes. A child that returns from the
- * function of its task is ended by abort(3).
+ * fails with EPERM, but a thread that was no task still has its mutexes. In the child nobody waits for
+ * a mutex, condition variable, semaphore, group or channel: it works there, with the count or the items
+ * that it had. If another thread was changing it at that moment, its use ends the child by abort(3). A
+ * child that returns from the function of its task is ended by abort(3), too.
+ *
+ * All this holds for what was locked or awaited up to 15 forks ago, each in the last one's child. The
+ * child of vfork(), or of a fork that runs no handlers, as _Fork() and clone(2) do, must not call this
+ * library.
  */
 #ifndef SWITCHTO_SCHED_H
 #define SWITCHTO_SCHED_H

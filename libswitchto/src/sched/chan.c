@@ -36,6 +36,7 @@ struct switchto_chan {
 	size_t item_size, capacity;
 	size_t count, oldest; /* items in the buffer, and the place of the first */
 	bool closed;
+	unsigned int generation; /* of the nodes */
 	_Alignas(16) char buffer[];
 };
 
@@ -82,6 +83,16 @@ static struct node *node_claim(struct nodes *nodes)
 }
 
 /* --- one channel: with its lock --- */
+
+static void lock_chan(struct switchto_chan *chan)
+{
+	switchto_lock_inner(&chan->lock);
+	if (unlikely(switchto_generation) && chan->generation != switchto_generation) {
+		/* Those who wait in the parent do not wait here. */
+		chan->senders = chan->receivers = (struct nodes){ 0 };
+		chan->generation = switchto_generation;
+	}
+}
 
 static char *place(struct switchto_chan *chan, size_t n)
 {
@@ -158,6 +169,7 @@ int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size
 	chan = calloc(1, size);
 	if (!chan)
 		return fail(ENOMEM);
+	chan->generation = switchto_generation;
 	chan->item_size = item_size;
 	chan->capacity = capacity;
 	*chan_out = chan;
@@ -166,7 +178,9 @@ int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size
 
 int switchto_chan_destroy(struct switchto_chan *chan)
 {
-	if (chan && (chan->senders.first || chan->receivers.first || chan->lock.owner))
+	/* What a parent's threads do with it is not done here. */
+	if (chan && chan->generation == switchto_generation &&
+	    (chan->senders.first || chan->receivers.first || chan->lock.owner))
 		return atomic_load(&switchto_exiting) ? 0 : fail(EBUSY);
 	free(chan);
 	return 0;
@@ -177,7 +191,7 @@ int switchto_chan_close(struct switchto_chan *chan)
 	struct nodes *const both[] = { &chan->senders, &chan->receivers };
 	bool again;
 
-	switchto_lock_inner(&chan->lock);
+	lock_chan(chan);
 	again = chan->closed;
 	chan->closed = true;
 	/* Receivers wait only while the buffer is empty: there is nothing left for them. */
@@ -210,7 +224,7 @@ static void lock_all(struct switchto_case *cases, size_t count)
 	struct switchto_chan *chan = NULL;
 
 	while ((chan = next_chan(cases, count, chan)))
-		switchto_lock_inner(&chan->lock);
+		lock_chan(chan);
 }
 
 static void unlock_all(struct switchto_case *cases, size_t count)
@@ -265,6 +279,9 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 
 	error = switchto_waiter_wait(&party.waiter, until, true);
 	window();
+	/* A child, where the nodes are in no list any more. */
+	if (error == EPERM)
+		return fail(error);
 	done = 0;
 	/* Nobody may claim it from now on. */
 	if (error && !atomic_compare_exchange_strong(&party.done, &done, count + 1)) {

@@ -6,6 +6,20 @@
 
 _Thread_local struct worker *switchto_current __attribute__((tls_model("initial-exec")));
 
+/* The only thread of a child is no task: its scheduler's threads are not there. */
+static void forked(void)
+{
+	switchto_current = NULL;
+	switchto_sys_forked();
+	switchto_generation_offset = switchto_generation % GENERATIONS * GENERATION_SIZE;
+}
+
+/* When the library is loaded: threads may lock a mutex before there is a scheduler. */
+static __attribute__((constructor)) void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, forked);
+}
+
 /* @worker knows its epoch, and others whose CPU time to look at. */
 static void begin(struct worker *worker, struct slot *slot)
 {

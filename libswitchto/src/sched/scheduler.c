@@ -128,12 +128,9 @@ static void free_sched(struct switchto_sched *sched)
 
 /* --- forks and exits --- */
 
-/* The only thread of a child is no task: its scheduler's threads are not there. */
+/* After forked() of owner.c. */
 static void forked(void)
 {
-	switchto_current = NULL;
-	switchto_generation++;
-	switchto_generation_offset = switchto_generation % GENERATIONS * GENERATION_SIZE;
 	switchto_mark_forked();
 	pthread_mutex_init(&all_lock, NULL);
 	all = NULL;

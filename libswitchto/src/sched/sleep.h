@@ -50,7 +50,16 @@ int switchto_sleep_pause(uint32_t how, nsec_t deadline);
 
 /* The caller is to wait, as a task or as a thread. */
 void switchto_waiter_begin(struct waiter *waiter);
-/* 0 if it fired; ETIMEDOUT, ENOMEM; ECANCELED, if the task is cancelled and @cancels. */
+/* The same, as a thread. */
+static inline void switchto_waiter_begin_thread(struct waiter *waiter)
+{
+	*waiter = (struct waiter){ .generation = switchto_generation };
+}
+
+/*
+ * 0 if it fired; ETIMEDOUT, ENOMEM; ECANCELED, if the task is cancelled and @cancels; EDEADLK; EPERM: a
+ * handler has forked, and this is the child.
+ */
 int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels);
 
 /* The task of @me does not wait in @word any more, if no event has taken it out already. */

@@ -32,12 +32,26 @@ struct queued {
 	bool given;   /* the mutex; set before it is woken */
 };
 
-/* Their addresses stand for a thread that is no task. */
-static _Thread_local _Alignas(ALL_GENERATIONS) char threads[ALL_GENERATIONS];
+/* Where a call has its struct queued: at the address of this generation. */
+struct place {
+	_Alignas(ALL_GENERATIONS) char memory[ALL_GENERATIONS + sizeof(struct queued)];
+};
+
+static inline struct queued *queued_in(struct place *place)
+{
+	return (struct queued *)(place->memory + switchto_generation_offset);
+}
+
+/* @queued, of a list of an object, or NULL: those who wait in the parent do not wait here. */
+static inline struct queued *own(struct queued *queued)
+{
+	return unlikely(switchto_generation) && is_ancestors(queued) ? NULL : queued;
+}
 
 static __attribute__((noinline)) void *this_thread(void)
 {
-	return threads + switchto_generation_offset;
+	// NOLINTNEXTLINE(performance-no-int-to-ptr): never dereferenced
+	return (void *)(likely(switchto_thread) ? switchto_thread : switchto_new_thread());
 }
 
 /* A task, or another thread. */
@@ -46,24 +60,19 @@ static inline void *myself(struct worker *me)
 	return likely(me && me->task) ? (void *)me->task : this_thread();
 }
 
-/* Also before a fork, of whose child it is the only thread. */
-static __attribute__((noinline)) bool is_this_thread(const void *owner)
-{
-	return (uintptr_t)owner - (uintptr_t)threads < sizeof(threads);
-}
-
 /* Has @me locked @mutex? */
 static inline bool has_locked(const struct switchto_mutex *mutex, struct worker *me)
 {
-	const void *owner = __atomic_load_n(&mutex->owner, __ATOMIC_RELAXED);
-
-	return likely(owner == myself(me)) || (!(me && me->task) && is_this_thread(owner));
+	return __atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) == myself(me);
 }
 
 /* Is @owner of a mutex in a process whose child this is? */
 static inline bool owned_before_fork(const void *owner)
 {
-	return owner && (uintptr_t)owner % ALL_GENERATIONS != switchto_generation_offset;
+	if (likely(!switchto_generation))
+		return false;
+	return (uintptr_t)owner & 1 ? switchto_is_gone((uintptr_t)owner) :
+				      owner && is_ancestors(owner);
 }
 
 /* @who can't lock @mutex: an error number, or 0: it is worth waiting. */
@@ -119,7 +128,7 @@ static inline bool lock_or_push(struct switchto_mutex *mutex, struct queued *que
 			continue;
 		}
 		// NOLINTNEXTLINE(performance-no-int-to-ptr)
-		queued->next = (struct queued *)(word & ~(uintptr_t)FLAGS);
+		queued->next = own((struct queued *)(word & ~(uintptr_t)FLAGS));
 		if (likely(change(mutex, &word, (uintptr_t)queued | (word & FLAGS),
 				  __ATOMIC_RELEASE)))
 			return false;
@@ -151,17 +160,22 @@ static bool lock_or_stay(struct switchto_mutex *mutex, struct queued *queued)
 /* @who is a thread, or a task in a blocking region: it waits as any thread does. */
 static __attribute__((noinline)) int lock_in_thread(struct switchto_mutex *mutex, void *who)
 {
-	struct queued queued = { .who = who };
-	const int error = bad_lock(mutex, who);
+	struct place place;
+	struct queued *queued = queued_in(&place);
+	int error = bad_lock(mutex, who);
 
 	if (error)
-		return fail(is_this_thread(mutex->owner) ? EDEADLK : error);
-	if (lock_or_push(mutex, &queued, who))
+		return fail(error);
+	switchto_waiter_begin_thread(&queued->waiter);
+	queued->who = who;
+	if (lock_or_push(mutex, queued, who))
 		return 0;
 	do {
-		switchto_waiter_wait(&queued.waiter, NEVER, false);
-		atomic_store(&queued.waiter.fired, false);
-	} while (!queued.given && !lock_or_stay(mutex, &queued));
+		error = switchto_waiter_wait(&queued->waiter, NEVER, false);
+		if (error)
+			return fail(error);
+		atomic_store(&queued->waiter.fired, false);
+	} while (!queued->given && !lock_or_stay(mutex, queued));
 	return 0;
 }
 
@@ -195,17 +209,18 @@ static __attribute__((noinline)) void lock_again(struct switchto_mutex *mutex, s
 static ALWAYS_INLINE int lock_inside(struct switchto_mutex *mutex, struct worker *me,
 				     struct switchto_task *task)
 {
-	struct queued queued;
+	struct place place;
+	struct queued *queued = queued_in(&place);
 
-	queued.waiter.task = task;
-	queued.who = task;
+	queued->waiter.task = task;
+	queued->who = task;
 	begin_locking(task);
-	if (likely(!lock_or_push(mutex, &queued, task))) {
+	if (likely(!lock_or_push(mutex, queued, task))) {
 		window();
 		probe2(sleep, task, LOCKING);
 		dispatch_task(me);
-		if (!queued.given)
-			lock_again(mutex, me, &queued);
+		if (!queued->given)
+			lock_again(mutex, me, queued);
 	} else {
 		end_locking(task);
 	}
@@ -303,13 +318,34 @@ static ALWAYS_INLINE int wake(struct worker *me, struct queued *queued)
 	return ready(me, task, false);
 }
 
+/* Drops those who wait for @mutex in the parent. The caller has it. */
+static __attribute__((noinline)) void drop_ancestors(struct switchto_mutex *mutex)
+{
+	uintptr_t word;
+
+	/* The flags are of the oldest. */
+	if (!own(mutex->waiters)) {
+		mutex->waiters = NULL;
+		__atomic_fetch_and(&mutex->word, ~(uintptr_t)(WOKEN | STARVES), __ATOMIC_RELAXED);
+	}
+	word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
+	// NOLINTNEXTLINE(performance-no-int-to-ptr)
+	while (!own((struct queued *)(word & ~(uintptr_t)FLAGS)) &&
+	       !change(mutex, &word, word & FLAGS, __ATOMIC_ACQUIRE))
+		;
+}
+
 /* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
 static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex, struct worker *me)
 {
-	/* Acquires from the oldest, when it is to be woken: it may have slept again. */
-	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE);
-	struct queued *first = mutex->waiters;
+	struct queued *first;
+	uintptr_t word;
 
+	if (unlikely(switchto_generation))
+		drop_ancestors(mutex);
+	/* Acquires from the oldest, when it is to be woken: it may have slept again. */
+	word = __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE);
+	first = mutex->waiters;
 	for (;;) {
 		if (!first && word > FLAGS) {
 			if (!change(mutex, &word, word & FLAGS, __ATOMIC_ACQUIRE))
@@ -379,6 +415,13 @@ void switchto_lock_inner(struct switchto_mutex *mutex)
 
 /* --- queues --- */
 
+static void lock_queue(struct switchto_queue *queue)
+{
+	switchto_lock_inner(&queue->lock);
+	if (unlikely(switchto_generation) && !own(queue->first))
+		queue->first = queue->last = NULL;
+}
+
 static void append(struct switchto_queue *queue, struct queued *queued)
 {
 	struct queued *last = queue->last;
@@ -418,26 +461,28 @@ static struct queued *take_first(struct switchto_queue *queue)
 /* The caller has queue->lock, and does not afterwards. 0 or an error number. */
 static int wait_in(struct switchto_queue *queue, nsec_t deadline, struct switchto_mutex *mutex)
 {
-	struct queued queued;
+	struct place place;
+	struct queued *queued = queued_in(&place);
 	int error;
 
-	switchto_waiter_begin(&queued.waiter);
-	append(queue, &queued);
+	switchto_waiter_begin(&queued->waiter);
+	append(queue, queued);
 	switchto_mutex_unlock(&queue->lock);
 	if (mutex)
 		switchto_mutex_unlock(mutex);
-	error = switchto_waiter_wait(&queued.waiter, deadline, true);
-	if (error) {
+	error = switchto_waiter_wait(&queued->waiter, deadline, true);
+	/* EPERM: a child, where this is in no list any more. */
+	if (error && error != EPERM) {
 		bool still_there;
 
-		switchto_lock_inner(&queue->lock);
-		still_there = queued.who;
+		lock_queue(queue);
+		still_there = queued->who;
 		if (still_there)
-			take_out(queue, &queued);
+			take_out(queue, queued);
 		switchto_mutex_unlock(&queue->lock);
 		if (!still_there) {
 			/* Who has taken it out will fire. */
-			switchto_waiter_wait(&queued.waiter, NEVER, false);
+			switchto_waiter_wait(&queued->waiter, NEVER, false);
 			error = 0;
 		}
 	}
@@ -456,7 +501,7 @@ int switchto_cond_wait(struct switchto_cond *cond, struct switchto_mutex *mutex,
 		return fail(EINVAL);
 	if (!has_locked(mutex, switchto_current))
 		return fail(EPERM);
-	switchto_lock_inner(&cond->queue.lock);
+	lock_queue(&cond->queue);
 	error = wait_in(&cond->queue, until, mutex);
 	switchto_mutex_lock(mutex);
 	return error ? fail(error) : 0;
@@ -466,7 +511,7 @@ void switchto_cond_signal(struct switchto_cond *cond)
 {
 	struct queued *first;
 
-	switchto_lock_inner(&cond->queue.lock);
+	lock_queue(&cond->queue);
 	first = take_first(&cond->queue);
 	switchto_mutex_unlock(&cond->queue.lock);
 	if (first)
@@ -496,7 +541,7 @@ void switchto_cond_broadcast(struct switchto_cond *cond)
 {
 	struct queued *all;
 
-	switchto_lock_inner(&cond->queue.lock);
+	lock_queue(&cond->queue);
 	all = take_all(&cond->queue);
 	switchto_mutex_unlock(&cond->queue.lock);
 	fire_all(all);
@@ -511,7 +556,7 @@ int switchto_sem_wait(struct switchto_sem *sem, const struct timespec *deadline)
 
 	if (until < 0)
 		return fail(EINVAL);
-	switchto_lock_inner(&sem->queue.lock);
+	lock_queue(&sem->queue);
 	if (sem->count) {
 		sem->count--;
 		switchto_mutex_unlock(&sem->queue.lock);
@@ -526,7 +571,7 @@ void switchto_sem_post(struct switchto_sem *sem)
 {
 	struct queued *first;
 
-	switchto_lock_inner(&sem->queue.lock);
+	lock_queue(&sem->queue);
 	first = take_first(&sem->queue);
 	if (!first)
 		sem->count++;
@@ -539,7 +584,7 @@ void switchto_sem_post(struct switchto_sem *sem)
 
 void switchto_group_add(struct switchto_group *group, unsigned long count)
 {
-	switchto_lock_inner(&group->queue.lock);
+	lock_queue(&group->queue);
 	group->count += count;
 	switchto_mutex_unlock(&group->queue.lock);
 }
@@ -549,7 +594,7 @@ int switchto_group_done(struct switchto_group *group)
 	struct queued *all = NULL;
 	bool bad;
 
-	switchto_lock_inner(&group->queue.lock);
+	lock_queue(&group->queue);
 	bad = !group->count;
 	if (!bad && !--group->count)
 		all = take_all(&group->queue);
@@ -565,7 +610,7 @@ int switchto_group_wait(struct switchto_group *group, const struct timespec *dea
 
 	if (until < 0)
 		return fail(EINVAL);
-	switchto_lock_inner(&group->queue.lock);
+	lock_queue(&group->queue);
 	if (!group->count) {
 		switchto_mutex_unlock(&group->queue.lock);
 		return 0;

@@ -11,6 +11,30 @@
 
 unsigned int switchto_generation, switchto_generation_offset;
 
+_Thread_local uintptr_t switchto_thread __attribute__((tls_model("initial-exec")));
+static _Atomic uintptr_t next_thread = 1;
+
+/* Numbers below @first are of threads of the parent. One of them has forked. */
+static uintptr_t first, forker;
+
+uintptr_t switchto_new_thread(void)
+{
+	switchto_thread = atomic_fetch_add(&next_thread, 2);
+	return switchto_thread;
+}
+
+bool switchto_is_gone(uintptr_t thread)
+{
+	return thread < first && thread != forker;
+}
+
+void switchto_sys_forked(void)
+{
+	switchto_generation++;
+	first = atomic_load(&next_thread);
+	forker = switchto_thread;
+}
+
 atomic_bool switchto_exiting;
 
 nsec_t switchto_now(void)

@@ -85,6 +85,17 @@ extern unsigned int switchto_generation;
 /* The same as a multiple of GENERATION_SIZE, less than ALL_GENERATIONS: types.h. */
 extern unsigned int switchto_generation_offset;
 
+/*
+ * What stands for the calling thread, if it is no task: an odd number, which no other thread has. 0:
+ * it has none yet.
+ */
+extern _Thread_local uintptr_t switchto_thread __attribute__((tls_model("initial-exec")));
+uintptr_t switchto_new_thread(void);
+/* Is @thread such a number, of a thread that the forks have left behind? */
+bool switchto_is_gone(uintptr_t thread);
+/* In the child of a fork. */
+void switchto_sys_forked(void);
+
 /* exit(3) ends the program: destructors of static objects may find them in use. */
 extern atomic_bool switchto_exiting;
 
