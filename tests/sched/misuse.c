@@ -825,6 +825,8 @@ static int use_parents(void *arg)
 	CHECK_ERR(&v, switchto_end(parents.task), EPERM);
 	CHECK_ERR(&v, switchto_detach(parents.task), EPERM);
 	CHECK_ERR(&v, switchto_cancel(parents.task), EPERM);
+	CHECK_ERR(&v, switchto_unpark(parents.task), EPERM);
+	CHECK_ERR(&v, switchto_unpark(parents.task), EPERM);
 	CHECK_EQ(&v, switchto_sched_destroy(parents.sched), 0);
 	/* One of its own works. */
 	CHECK_EQ(&v, switchto_sched_create(&sched, NULL), 0);

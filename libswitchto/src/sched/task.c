@@ -261,6 +261,12 @@ int switchto_sleep_until(const struct timespec *deadline)
 	return error && error != ETIMEDOUT ? fail(error) : 0;
 }
 
+/* @task does not have to be woken. */
+static inline int unparked(const struct switchto_task *task)
+{
+	return unlikely(is_parents(task->sched)) ? fail(EPERM) : 0;
+}
+
 int switchto_unpark(struct switchto_task *task)
 {
 	uint32_t state;
@@ -272,11 +278,11 @@ int switchto_unpark(struct switchto_task *task)
 		if (state & FINISHED)
 			return fail(ESRCH);
 		if (state & TOKEN)
-			return 0;
+			return unparked(task);
 	} while (!atomic_compare_exchange_weak(&task->state, &state,
 					       state & PARKED ? 0 : state | TOKEN));
 	window();
 	if (!(state & PARKED))
-		return 0;
+		return unparked(task);
 	return ready(switchto_current, task, true);
 }
