@@ -145,6 +145,8 @@ static inline void end_visit(struct slot *slot, uint32_t owner)
 	atomic_store(&slot->owner, owner);
 }
 
+/* Ends the program in a child that a handler has forked, and that has returned into @sched. */
+void switchto_owner_check_fork(const struct switchto_sched *sched);
 /* Makes @worker, which waits for a slot, the owner of @slot, and wakes it. */
 void switchto_owner_grant(struct worker *worker, struct slot *slot);
 /* @me, the caller, owns @slot from now on. */

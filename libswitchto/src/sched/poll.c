@@ -144,6 +144,8 @@ long switchto_poll_events(struct slot *slot, nsec_t timeout, bool looks)
 		n = EPOLL_WAIT(slot->epoll, events, looks ? LOOK_EVENTS : EVENTS, timeout ? -1 : 0);
 	else
 		n = wait_for_time(slot->epoll, events, timeout);
+	if (unlikely(n < 0))
+		switchto_owner_check_fork(slot->sched);
 	take_events(slot, events, n);
 	return n;
 }

@@ -280,8 +280,10 @@ static int run_slots(struct switchto_sched *sched, struct worker *me)
 		switchto_owner_grant(sched->slot[i].dispatcher, &sched->slot[i]);
 
 	switchto_worker_dispatch(me, &sched->slot[0]);
-	while ((left = atomic_load(&sched->at_work)))
+	while ((left = atomic_load(&sched->at_work))) {
 		switchto_futex_wait(&sched->at_work, left, NEVER);
+		switchto_owner_check_fork(sched);
+	}
 	return 0;
 }
 
