@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fenv.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -863,6 +864,95 @@ static void scheduler_of_the_parent(void **state)
 	run_tasks(parents.sched);
 }
 
+/* --- cancellation --- */
+
+static struct {
+	struct switchto_sched *sched;
+	struct switchto_task *task;
+	struct switchto_sem sem;
+	struct switchto_chan *chan;
+	int ends[2];
+	atomic_bool all_done;
+} cancelled;
+
+static void wait_for_each(void *arg)
+{
+	char byte;
+	int item;
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+	CHECK_EQ(&verdict, switchto_sem_wait(&cancelled.sem, NULL), 0);
+	CHECK_EQ(&verdict, switchto_chan_recv(cancelled.chan, &item, NULL), 0);
+	CHECK_ERR(&verdict, switchto_read(cancelled.ends[0], &byte, 1, NULL), EBADF);
+}
+
+/* Until the slot polls. */
+static void wait_for_the_poller(void)
+{
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	usleep(20000);
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+}
+
+static void *call_when_cancelled(void *arg)
+{
+	struct switchto_sched *sched;
+
+	pthread_cancel(pthread_self());
+	wait_for_the_poller();
+	CHECK_EQ(&verdict, switchto_unpark(cancelled.task), 0);
+	wait_for_the_poller();
+	switchto_sem_post(&cancelled.sem);
+	wait_for_the_poller();
+	CHECK_EQ(&verdict, switchto_chan_send(cancelled.chan, &(int){ 1 }, NULL), 0);
+	wait_for_the_poller();
+	CHECK_EQ(&verdict, switchto_close(cancelled.ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_spawn(cancelled.sched, run_once, NULL, NULL, NULL), 0);
+	CHECK_EQ(&verdict, switchto_join(cancelled.task), 0);
+
+	CHECK_EQ(&verdict, switchto_sched_create(&sched, NULL), 0);
+	CHECK_EQ(&verdict, switchto_spawn(sched, run_once, NULL, NULL, NULL), 0);
+	CHECK_EQ(&verdict, switchto_sched_run(sched), 0);
+	CHECK_EQ(&verdict, switchto_sched_stop(sched, SWITCHTO_STOP_CANCEL), 0);
+	CHECK_EQ(&verdict, switchto_sched_destroy(sched), 0);
+	atomic_store(&cancelled.all_done, true);
+	pthread_testcancel();
+	return arg;
+}
+
+static void poll_when_cancelled(void *arg)
+{
+	(void)arg;
+	pthread_cancel(pthread_self());
+	CHECK_EQ(&verdict, switchto_poll(cancelled.ends[1], POLLOUT, NULL), POLLOUT);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+}
+
+static void no_cancellation_points(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	pthread_t thread;
+	void *result;
+
+	(void)state;
+	cancelled.sched = sched;
+	atomic_store(&runs, 0);
+	assert_int_equal(pipe(cancelled.ends), 0);
+	assert_int_equal(switchto_chan_create(&cancelled.chan, sizeof(int), 0), 0);
+	cancelled.task = spawn_handle(sched, wait_for_each, NULL);
+	spawn(sched, poll_when_cancelled, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, call_when_cancelled, NULL), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	pthread_join(thread, &result);
+	assert_true(result == PTHREAD_CANCELED);
+	assert_true(atomic_load(&cancelled.all_done));
+	assert_int_equal(atomic_load(&runs), 2);
+	run_tasks(sched);
+	assert_int_equal(switchto_chan_destroy(cancelled.chan), 0);
+	close(cancelled.ends[1]);
+}
+
 /* --- exit() --- */
 
 static struct switchto_sched *at_exit_sched;
@@ -922,6 +1012,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(objects_of_the_parent),
 		cmocka_unit_test(child_that_returns),
 		cmocka_unit_test(scheduler_of_the_parent),
+		cmocka_unit_test(no_cancellation_points),
 		cmocka_unit_test(exit_in_a_task),
 	};
 

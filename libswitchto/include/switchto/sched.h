@@ -56,7 +56,11 @@
  * switchto_sleep_until(). A call reads its deadline before it sleeps, and does not keep the
  * pointer. With a deadline that has passed, a call does only what is possible without waiting.
  *
- * Signal handlers must not call this library.
+ * No call is a cancellation point of pthread_cancel(3): a call of a thread that is to be cancelled does
+ * all of its work.
+ *
+ * Signal handlers must not call this library. Some of the calls that they make all the same end with
+ * EDEADLK, others never return. A handler must not leave a call of this library by siglongjmp().
  *
  * The child of a fork()
  * ---------------------

@@ -9,6 +9,7 @@
 
 struct worker *switchto_pool_create(struct switchto_sched *sched)
 {
+	NO_CANCELLATION;
 	struct worker *worker = calloc(1, sizeof(*worker));
 	pthread_attr_t attr;
 	sigset_t mask;

@@ -196,6 +196,7 @@ static bool keeps_together(const struct switchto_sched_options *options)
 int switchto_sched_create(struct switchto_sched **sched_out,
 			  const struct switchto_sched_options *options)
 {
+	NO_CANCELLATION;
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct switchto_sched_options chosen = { 0 };
 	struct switchto_sched *sched;
@@ -289,6 +290,7 @@ static int run_slots(struct switchto_sched *sched, struct worker *me)
 
 int switchto_sched_run(struct switchto_sched *sched)
 {
+	NO_CANCELLATION;
 	struct worker me = { .sched = sched, .tid = switchto_self() };
 	int error = 0, place;
 
@@ -344,6 +346,8 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags)
 
 int switchto_sched_destroy(struct switchto_sched *sched)
 {
+	NO_CANCELLATION;
+
 	if (!sched)
 		return fail(EINVAL);
 	if (is_parents(sched)) {

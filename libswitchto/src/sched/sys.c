@@ -3,6 +3,7 @@
 #include "sys.h"
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,19 @@ void switchto_sys_forked(void)
 }
 
 atomic_bool switchto_exiting;
+
+int switchto_no_cancellation(void)
+{
+	int state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	return state;
+}
+
+void switchto_set_cancellation(const int *state)
+{
+	pthread_setcancelstate(*state, NULL);
+}
 
 nsec_t switchto_now(void)
 {
@@ -83,12 +97,14 @@ unsigned int switchto_cpus(void)
 
 void switchto_broken(const char *what)
 {
+	switchto_no_cancellation();
 	fprintf(stderr, "libswitchto-sched: %s: %s, giving up\n", what, strerror(errno));
 	abort();
 }
 
 void switchto_misused(const char *what)
 {
+	switchto_no_cancellation();
 	fprintf(stderr, "libswitchto-sched: %s\n", what);
 	abort();
 }

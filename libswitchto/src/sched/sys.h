@@ -69,6 +69,22 @@ static inline long call6(long number, long a, long b, long c, long d, long e, lo
 #define CALL_(number, a, b, c, d, e, f, ...) \
 	call6(number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 
+/*
+ * No call of the layer is a cancellation point: to end in the middle of its work would break what
+ * others wait for. So where the C library's function is one, the system call is made like this, and
+ * never fails by fault(); or a function that does more of the kind begins with NO_CANCELLATION.
+ */
+#define SURE_CALL(name, ...) SURE_CALL_(SYS_##name, __VA_ARGS__, 0, 0, 0, 0, 0)
+#define SURE_CALL_(number, a, b, c, d, e, f, ...) \
+	SYSTEM_CALL(number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
+#define NO_CANCELLATION                                                                \
+	__attribute__((cleanup(switchto_set_cancellation), unused)) int cancellation = \
+		switchto_no_cancellation()
+
+int switchto_no_cancellation(void);
+void switchto_set_cancellation(const int *state);
+
 nsec_t switchto_now(void);
 /* Of NULL: NEVER; of a time that can't be: -1. */
 nsec_t switchto_deadline(const struct timespec *deadline);
