@@ -443,9 +443,88 @@ static void policies(void **state)
 	assert_int_equal(switchto_sched_destroy(another), 0);
 }
 
-/* --- fork() --- */
+/* --- a handler that interrupts the scheduler --- */
 
 static struct switchto_mutex mutex;
+
+static struct {
+	struct switchto_task *task;
+	struct switchto_sem sem;
+	struct switchto_chan *chan;
+	pthread_t poller;
+	atomic_bool polls, over;
+} handler;
+
+static void wait_in_a_handler(int signal_number)
+{
+	int item;
+
+	(void)signal_number;
+	CHECK_ERR(&verdict, switchto_mutex_lock(&mutex), EDEADLK);
+	CHECK_ERR(&verdict, switchto_sem_wait(&handler.sem, NULL), EDEADLK);
+	CHECK_ERR(&verdict, switchto_chan_recv(handler.chan, &item, NULL), EDEADLK);
+	CHECK_ERR(&verdict, switchto_join(handler.task), EDEADLK);
+	CHECK_ERR(&verdict, switchto_end(handler.task), EDEADLK);
+	atomic_store(&handler.over, true);
+}
+
+static void lock_and_park(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+}
+
+/* Its thread has no task then, and polls. */
+static void end_last(void *arg)
+{
+	const struct timespec soon = in(10000000);
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	handler.poller = pthread_self();
+	atomic_store(&handler.polls, true);
+}
+
+static void *interrupt_poller(void *arg)
+{
+	while (!atomic_load(&handler.polls))
+		usleep(1000);
+	usleep(50000);
+	pthread_kill(handler.poller, SIGUSR1);
+	while (!atomic_load(&handler.over))
+		usleep(1000);
+	CHECK_EQ(&verdict, switchto_unpark(handler.task), 0);
+	return arg;
+}
+
+static void handler_between_tasks(void **state)
+{
+	const struct sigaction action = { .sa_handler = wait_in_a_handler };
+	struct switchto_sched *sched;
+	struct sigaction before;
+	pthread_t thread;
+
+	(void)state;
+	if (HANDLERS_RUN_LATE)
+		skip();
+	sched = new_sched(NULL);
+	mutex = (struct switchto_mutex){ 0 };
+	assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
+	assert_int_equal(switchto_chan_create(&handler.chan, sizeof(int), 0), 0);
+	handler.task = spawn_handle(sched, lock_and_park, NULL);
+	spawn(sched, end_last, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, interrupt_poller, NULL), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(switchto_join(handler.task), 0);
+	run_tasks(sched);
+	sigaction(SIGUSR1, &before, NULL);
+	assert_int_equal(switchto_chan_destroy(handler.chan), 0);
+}
+
+/* --- fork() --- */
 
 /* In a child whose parent has locked it. */
 static int lock_there(void *arg)
@@ -1006,6 +1085,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(mask_of_the_run),
 		cmocka_unit_test(policies),
 		cmocka_unit_test(channels),
+		cmocka_unit_test(handler_between_tasks),
 		cmocka_unit_test(mutex_of_the_parent),
 		cmocka_unit_test(mutex_of_an_ancestor),
 		cmocka_unit_test(mutex_of_an_ended_thread),

@@ -46,7 +46,9 @@ int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels)
 	int error = 0;
 
 	if (!waiter->task)
-		return thread_wait(waiter, deadline);
+		return cancels && is_between_tasks(switchto_current) ?
+			       EDEADLK :
+			       thread_wait(waiter, deadline);
 	me = enter();
 	if (!me)
 		return errno;

@@ -48,6 +48,15 @@ static ALWAYS_INLINE int sleep_in_line(struct worker *me, uint32_t how)
 /* The calling task parks, or with WAITING sleeps, where no unpark is for: 0 or an error number. */
 int switchto_sleep_pause(uint32_t how, nsec_t deadline);
 
+/*
+ * Is @me a worker without a task? Then the caller is a handler that interrupted the scheduler, or a
+ * policy. If it waited as a thread, the slot would stand.
+ */
+static inline bool is_between_tasks(const struct worker *me)
+{
+	return me && !me->task;
+}
+
 /* The caller is to wait, as a task or as a thread. */
 void switchto_waiter_begin(struct waiter *waiter);
 /* The same, as a thread. */

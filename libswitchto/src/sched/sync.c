@@ -164,6 +164,8 @@ static __attribute__((noinline)) int lock_in_thread(struct switchto_mutex *mutex
 	struct queued *queued = queued_in(&place);
 	int error = bad_lock(mutex, who);
 
+	if (!error && is_between_tasks(switchto_current))
+		error = EDEADLK;
 	if (error)
 		return fail(error);
 	switchto_waiter_begin_thread(&queued->waiter);

@@ -141,7 +141,7 @@ static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
 
 	if (unlikely(error))
 		return error;
-	if (me && me->task == task)
+	if (me && (me->task == task || !me->task))
 		return EDEADLK;
 	switchto_waiter_begin(&waiter);
 	if (!atomic_compare_exchange_strong(&task->joiner, &other, &waiter))
