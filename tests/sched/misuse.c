@@ -524,6 +524,52 @@ static void handler_between_tasks(void **state)
 	assert_int_equal(switchto_chan_destroy(handler.chan), 0);
 }
 
+/* --- blocking regions --- */
+
+static void wait_in_a_region(void *chan)
+{
+	const struct timespec past = { 0 };
+	struct switchto_task *task = spawn_handle(NULL, park_until_cancelled, NULL);
+	struct switchto_group group = { .count = 1 };
+	struct switchto_cond cond = { 0 };
+	struct switchto_sem sem = { 0 };
+	int item, ends[2];
+
+	CHECK_EQ(&verdict, pipe(ends), 0);
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	CHECK_ERR(&verdict, switchto_yield(), EINVAL);
+	CHECK_ERR(&verdict, switchto_park(NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_sleep_until(&past), EINVAL);
+	CHECK_ERR(&verdict, switchto_sem_wait(&sem, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_cond_wait(&cond, &mutex, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_group_wait(&group, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_chan_recv(chan, &item, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_chan_send(chan, &item, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_join(task), EINVAL);
+	CHECK_ERR(&verdict, switchto_read(ends[0], &item, 1, NULL), EINVAL);
+	switchto_sem_post(&sem);
+	CHECK_EQ(&verdict, switchto_sem_wait(&sem, NULL), 0);
+	CHECK_EQ(&verdict, switchto_end(task), 0);
+	CHECK_EQ(&verdict, switchto_block_end(), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+	CHECK_EQ(&verdict, switchto_chan_destroy(chan), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void waits_in_a_region(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	struct switchto_chan *chan;
+
+	(void)state;
+	mutex = (struct switchto_mutex){ 0 };
+	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
+	spawn(sched, wait_in_a_region, chan);
+	run_tasks(sched);
+}
+
 /* --- fork() --- */
 
 /* In a child whose parent has locked it. */
@@ -1086,6 +1132,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(policies),
 		cmocka_unit_test(channels),
 		cmocka_unit_test(handler_between_tasks),
+		cmocka_unit_test(waits_in_a_region),
 		cmocka_unit_test(mutex_of_the_parent),
 		cmocka_unit_test(mutex_of_an_ancestor),
 		cmocka_unit_test(mutex_of_an_ended_thread),

@@ -48,6 +48,7 @@
  *	EPERM		the call is for tasks, and the caller is not a task: it is another
  *			thread, or the child of a fork()
  *	EDEADLK		the caller is a signal handler that interrupted the scheduler itself
+ *	EINVAL		the call would wait, and the task is in a blocking region
  *	ETIMEDOUT	the deadline has passed. What the call waits for has not happened
  *	ECANCELED	the task has been cancelled, see switchto_cancel()
  *	ENOMEM		no memory for the deadline, or for what the call makes
@@ -432,8 +433,9 @@ int switchto_sleep_until(const struct timespec *deadline);
  *
  * In it the task may block, or compute for long, without stopping its slot. If the region takes
  * more than some 20 us, the other tasks of the slot go on. If the slot's last region took so long,
- * they go on at once. In a region, of this library call only switchto_unpark() and
- * switchto_block_end(). Regions do not nest.
+ * they go on at once. In a region, call only what never waits, such as switchto_unpark(), and
+ * switchto_block_end(). What would wait fails with EINVAL there. But switchto_mutex_lock() and
+ * switchto_end() wait, since no cancellation ends them anyway. Regions do not nest.
  *
  * Return: 0, or -1 and errno: EPERM, EDEADLK; EINVAL, in a region.
  */

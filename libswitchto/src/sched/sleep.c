@@ -19,7 +19,6 @@ void switchto_waiter_begin(struct waiter *waiter)
 {
 	struct worker *me = switchto_current;
 
-	/* In a blocking region a task waits as any thread does. */
 	switchto_waiter_begin_thread(waiter);
 	waiter->task = me && !me->in_region ? me->task : NULL;
 }
@@ -42,13 +41,14 @@ static int thread_wait(struct waiter *waiter, nsec_t deadline)
 
 int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels)
 {
-	struct worker *me;
+	struct worker *me = switchto_current;
 	int error = 0;
 
-	if (!waiter->task)
-		return cancels && is_between_tasks(switchto_current) ?
-			       EDEADLK :
-			       thread_wait(waiter, deadline);
+	if (!waiter->task) {
+		if (cancels && me)
+			return is_between_tasks(me) ? EDEADLK : EINVAL;
+		return thread_wait(waiter, deadline);
+	}
 	me = enter();
 	if (!me)
 		return errno;

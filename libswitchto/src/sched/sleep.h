@@ -57,7 +57,7 @@ static inline bool is_between_tasks(const struct worker *me)
 	return me && !me->task;
 }
 
-/* The caller is to wait, as a task or as a thread. */
+/* The caller is to wait, as a task or as a thread, such as a task in a blocking region. */
 void switchto_waiter_begin(struct waiter *waiter);
 /* The same, as a thread. */
 static inline void switchto_waiter_begin_thread(struct waiter *waiter)
@@ -66,8 +66,8 @@ static inline void switchto_waiter_begin_thread(struct waiter *waiter)
 }
 
 /*
- * 0 if it fired; ETIMEDOUT, ENOMEM; ECANCELED, if the task is cancelled and @cancels; EDEADLK; EPERM: a
- * handler has forked, and this is the child.
+ * 0 if it fired; ETIMEDOUT, ENOMEM; EDEADLK; EPERM: a handler has forked, and this is the child. If
+ * @cancels, also ECANCELED, or EINVAL in a blocking region, where nothing would end the wait.
  */
 int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels);
 
@@ -107,7 +107,7 @@ static ALWAYS_INLINE int slot_wait_once(struct worker *me, struct mark *mark,
 	if (unlikely(deadline) && switchto_deadline(deadline) < 0)
 		return EINVAL;
 	if (unlikely(!enter_task(me)))
-		return EDEADLK;
+		return not_entered(me);
 	prepare(task, WAITING);
 	if (unlikely(!atomic_compare_exchange_strong(word, &seen, (uintptr_t)task) &&
 		     mark_task(seen) != task)) {
