@@ -1107,13 +1107,55 @@ static int run_until_exit(void *arg)
 	return 1;
 }
 
+/* As a static object that is made in a task. */
+static struct switchto_chan *at_exit_chan;
+
+static void destroy_chan_at_exit(void)
+{
+	if (switchto_chan_destroy(at_exit_chan))
+		_exit(3);
+}
+
+static void receive_at_exit(void *arg)
+{
+	int item;
+
+	(void)arg;
+	switchto_chan_recv(at_exit_chan, &item, NULL);
+}
+
+static void exit_when_it_waits(void *arg)
+{
+	const struct timespec soon = in(50000000);
+
+	(void)arg;
+	switchto_chan_create(&at_exit_chan, sizeof(int), 0);
+	atexit(destroy_chan_at_exit);
+	spawn(NULL, receive_at_exit, NULL);
+	switchto_sleep_until(&soon);
+	exit(42); // NOLINT(concurrency-mt-unsafe): what is tested
+}
+
+static int exit_before_the_run(void *arg)
+{
+	(void)arg;
+	at_exit_sched = new_sched(NULL);
+	atexit(destroy_at_exit);
+	spawn(at_exit_sched, run_once, NULL);
+	exit(42); // NOLINT(concurrency-mt-unsafe): what is tested
+}
+
 static void exit_in_a_task(void **state)
 {
-	const int status = in_a_child(run_until_exit, NULL);
+	void (*fn)(void *) = exit_when_it_waits;
+	const int ends[] = { in_a_child(run_until_exit, NULL), in_a_child(run_task, &fn),
+			     in_a_child(exit_before_the_run, NULL) };
 
 	(void)state;
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 42);
+	for (int i = 0; i < 3; i++) {
+		assert_true(WIFEXITED(ends[i]));
+		assert_int_equal(WEXITSTATUS(ends[i]), 42);
+	}
 }
 
 int main(int argc, char **argv)

@@ -317,7 +317,9 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags);
  * switchto_sched_destroy() - free a scheduler and its threads
  *
  * In the child of a fork() it frees a scheduler of the parent, which may run there. If it is called
- * while exit(3) ends the program, and there are tasks, it does nothing.
+ * while exit(3) ends the program, and there are tasks, it does nothing. This is so for the destructor
+ * of a static object, or a function of atexit(3), from before the scheduler had its first task of
+ * another thread, or first ran.
  *
  * It waits for a moment, until other schedulers have no event in hand for tasks of @sched.
  *
@@ -553,7 +555,8 @@ struct switchto_chan;
 /* Return: 0, or -1 and errno: EINVAL, @item_size is 0; ENOMEM. */
 int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size_t capacity);
 /* NULL: does nothing. Return: 0, or -1 and EBUSY: somebody is in a call for the channel. While exit(3)
- * ends the program, it does nothing then. */
+ * ends the program, it does nothing then: in the destructor of a static object, or a function of
+ * atexit(3), from before the first wait for the channel. */
 int switchto_chan_destroy(struct switchto_chan *chan);
 
 /**

@@ -37,6 +37,7 @@ struct switchto_chan {
 	size_t count, oldest; /* items in the buffer, and the place of the first */
 	bool closed;
 	unsigned int generation; /* of the nodes */
+	atomic_bool watched;	 /* exit(3) */
 	_Alignas(16) char buffer[];
 };
 
@@ -271,6 +272,8 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 	}
 	switchto_waiter_begin(&party.waiter);
 	for (size_t i = 0; i < count; i++) {
+		if (cases[i].chan)
+			switchto_watch_exit(&cases[i].chan->watched);
 		nodes[i] = (struct node){ .party = &party, .index = i, .item = cases[i].item };
 		if (cases[i].chan)
 			node_add(nodes_of(&cases[i]), &nodes[i]);

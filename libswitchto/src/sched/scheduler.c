@@ -136,24 +136,6 @@ static void forked(void)
 	all = NULL;
 }
 
-static void at_exit(void)
-{
-	atomic_store(&switchto_exiting, true);
-}
-
-/*
- * exit(3) calls it before the destructors of what was made before this, such as @sched in a static
- * object. Each time takes memory for ever, so what is made by the thousand is not watched.
- */
-static void watch_exit(struct switchto_sched *sched)
-{
-	static atomic_uint times;
-
-	if (!sched->watched && atomic_fetch_add(&times, 1) < 1000)
-		atexit(at_exit);
-	sched->watched = true;
-}
-
 static void watch_forks(void)
 {
 	pthread_atfork(NULL, NULL, forked);
@@ -310,7 +292,7 @@ int switchto_sched_run(struct switchto_sched *sched)
 		atomic_store(&sched->running, false);
 		return fail(error);
 	}
-	watch_exit(sched);
+	switchto_watch_exit(&sched->watched);
 	pthread_sigmask(SIG_SETMASK, NULL, &sched->mask);
 	sched->has_mask = true;
 	switchto_current = &me;

@@ -38,6 +38,9 @@ void switchto_sys_forked(void)
 
 atomic_bool switchto_exiting;
 
+/* Each takes memory for ever, so what is made by the thousand is not watched. */
+enum { MOST_WATCHED = 1000 };
+
 int switchto_no_cancellation(void)
 {
 	int state;
@@ -93,6 +96,20 @@ unsigned int switchto_cpus(void)
 	cpu_set_t cpus;
 
 	return sched_getaffinity(0, sizeof(cpus), &cpus) ? 1 : (unsigned int)CPU_COUNT(&cpus);
+}
+
+static void at_exit(void)
+{
+	atomic_store(&switchto_exiting, true);
+}
+
+void switchto_watch_exit(atomic_bool *watched)
+{
+	static atomic_uint times;
+
+	if (!atomic_load(watched) && !atomic_exchange(watched, true) &&
+	    atomic_load(&times) < MOST_WATCHED && atomic_fetch_add(&times, 1) < MOST_WATCHED)
+		atexit(at_exit);
 }
 
 void switchto_broken(const char *what)

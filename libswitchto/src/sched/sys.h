@@ -114,6 +114,11 @@ void switchto_sys_forked(void);
 
 /* exit(3) ends the program: destructors of static objects may find them in use. */
 extern atomic_bool switchto_exiting;
+/*
+ * exit(3) sets it before the destructors of what was made before this call, such as the object with
+ * @watched in a static one. Once for each object, when it first comes to be in use.
+ */
+void switchto_watch_exit(atomic_bool *watched);
 
 /* Ends the program: @what, a call, must not fail as errno says. */
 _Noreturn void switchto_broken(const char *what);

@@ -39,6 +39,7 @@ static struct slot *slot_for(struct switchto_sched *sched)
 		atomic_fetch_add(&sched->tasks, 1);
 		return likely(sched->slots == 1) ? me->slot : slot_near(sched, me->slot);
 	}
+	switchto_watch_exit(&sched->watched);
 	/* Slots may be ending just now. One that is not over stays, once the task counts. */
 	pthread_mutex_lock(&sched->lock);
 	for (unsigned int i = 0; i < sched->slots && (!slot || slot->over); i++)

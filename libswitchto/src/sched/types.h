@@ -204,8 +204,8 @@ struct switchto_sched {
 	atomic_bool has_worker;	 /* for tasks */
 	sigset_t mask;		 /* of its threads, from the first run on */
 	bool has_mask;
-	bool watched;	   /* exit(3) */
-	atomic_uint tasks; /* that have not ended */
+	atomic_bool watched; /* exit(3) */
+	atomic_uint tasks;   /* that have not ended */
 	atomic_bool running, stopping, cancels;
 	atomic_uint visitors;	  /* threads that are in a call and hold no task */
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
