@@ -72,7 +72,8 @@
  * fails with EPERM, but a thread that was no task still has its mutexes. In the child nobody waits for
  * a mutex, condition variable, semaphore, group or channel: it works there, with the count or the items
  * that it had. If another thread was changing it at that moment, its use ends the child by abort(3). A
- * child that returns from the function of its task is ended by abort(3), too.
+ * child that returns from the function of its task, or from a signal handler into the scheduler, is
+ * ended by abort(3), too.
  *
  * All this holds for what was locked or awaited up to 15 forks ago, each in the last one's child. The
  * child of vfork(), or of a fork that runs no handlers, as _Fork() and clone(2) do, must not call this
