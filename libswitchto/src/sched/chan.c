@@ -28,6 +28,7 @@ struct node {
 
 struct nodes {
 	struct node *first, *last;
+	unsigned int generation; /* of these */
 };
 
 struct switchto_chan {
@@ -36,15 +37,22 @@ struct switchto_chan {
 	size_t item_size, capacity;
 	size_t count, oldest; /* items in the buffer, and the place of the first */
 	bool closed;
-	unsigned int generation; /* of the nodes */
-	atomic_bool watched;	 /* exit(3) */
+	atomic_bool watched; /* exit(3) */
 	_Alignas(16) char buffer[];
 };
 
 /* --- nodes: with the channel's lock --- */
 
+/* Those who wait in the parent do not wait in its child. */
+static inline struct node *first_of(const struct nodes *nodes)
+{
+	return nodes->first && nodes->generation == switchto_generation ? nodes->first : NULL;
+}
+
 static void node_add(struct nodes *nodes, struct node *node)
 {
+	if (!first_of(nodes))
+		*nodes = (struct nodes){ .generation = switchto_generation };
 	node->next = NULL;
 	node->prev = nodes->last;
 	if (nodes->last)
@@ -73,7 +81,7 @@ static struct node *node_claim(struct nodes *nodes)
 {
 	struct node *node;
 
-	while ((node = nodes->first)) {
+	while ((node = first_of(nodes))) {
 		size_t none = 0;
 
 		node_remove(nodes, node);
@@ -84,16 +92,6 @@ static struct node *node_claim(struct nodes *nodes)
 }
 
 /* --- one channel: with its lock --- */
-
-static void lock_chan(struct switchto_chan *chan)
-{
-	switchto_lock_inner(&chan->lock);
-	if (unlikely(switchto_generation) && chan->generation != switchto_generation) {
-		/* Those who wait in the parent do not wait here. */
-		chan->senders = chan->receivers = (struct nodes){ 0 };
-		chan->generation = switchto_generation;
-	}
-}
 
 static char *place(struct switchto_chan *chan, size_t n)
 {
@@ -170,7 +168,6 @@ int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size
 	chan = calloc(1, size);
 	if (!chan)
 		return fail(ENOMEM);
-	chan->generation = switchto_generation;
 	chan->item_size = item_size;
 	chan->capacity = capacity;
 	*chan_out = chan;
@@ -179,9 +176,8 @@ int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size
 
 int switchto_chan_destroy(struct switchto_chan *chan)
 {
-	/* What a parent's threads do with it is not done here. */
-	if (chan && chan->generation == switchto_generation &&
-	    (chan->senders.first || chan->receivers.first || chan->lock.owner))
+	if (chan && (first_of(&chan->senders) || first_of(&chan->receivers) ||
+		     switchto_is_in_use(&chan->lock)))
 		return atomic_load(&switchto_exiting) ? 0 : fail(EBUSY);
 	free(chan);
 	return 0;
@@ -192,7 +188,7 @@ int switchto_chan_close(struct switchto_chan *chan)
 	struct nodes *const both[] = { &chan->senders, &chan->receivers };
 	bool again;
 
-	lock_chan(chan);
+	switchto_lock_inner(&chan->lock);
 	again = chan->closed;
 	chan->closed = true;
 	/* Receivers wait only while the buffer is empty: there is nothing left for them. */
@@ -225,7 +221,7 @@ static void lock_all(struct switchto_case *cases, size_t count)
 	struct switchto_chan *chan = NULL;
 
 	while ((chan = next_chan(cases, count, chan)))
-		lock_chan(chan);
+		switchto_lock_inner(&chan->lock);
 }
 
 static void unlock_all(struct switchto_case *cases, size_t count)

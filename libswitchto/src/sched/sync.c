@@ -407,6 +407,13 @@ int switchto_mutex_unlock(struct switchto_mutex *mutex)
 	return unlock(mutex, me);
 }
 
+bool switchto_is_in_use(const struct switchto_mutex *mutex)
+{
+	const void *owner = __atomic_load_n(&mutex->owner, __ATOMIC_RELAXED);
+
+	return owner && !owned_before_fork(owner);
+}
+
 void switchto_lock_inner(struct switchto_mutex *mutex)
 {
 	if (unlikely(switchto_mutex_lock(mutex)))
@@ -417,16 +424,9 @@ void switchto_lock_inner(struct switchto_mutex *mutex)
 
 /* --- queues --- */
 
-static void lock_queue(struct switchto_queue *queue)
-{
-	switchto_lock_inner(&queue->lock);
-	if (unlikely(switchto_generation) && !own(queue->first))
-		queue->first = queue->last = NULL;
-}
-
 static void append(struct switchto_queue *queue, struct queued *queued)
 {
-	struct queued *last = queue->last;
+	struct queued *last = own(queue->last);
 
 	queued->next = NULL;
 	queued->prev = last;
@@ -455,8 +455,9 @@ static struct queued *take_first(struct switchto_queue *queue)
 {
 	struct queued *first = queue->first;
 
-	if (first)
-		take_out(queue, first);
+	if (!first || !(first = own(first)))
+		return NULL;
+	take_out(queue, first);
 	return first;
 }
 
@@ -477,7 +478,7 @@ static int wait_in(struct switchto_queue *queue, nsec_t deadline, struct switcht
 	if (error && error != EPERM) {
 		bool still_there;
 
-		lock_queue(queue);
+		switchto_lock_inner(&queue->lock);
 		still_there = queued->who;
 		if (still_there)
 			take_out(queue, queued);
@@ -503,7 +504,7 @@ int switchto_cond_wait(struct switchto_cond *cond, struct switchto_mutex *mutex,
 		return fail(EINVAL);
 	if (!has_locked(mutex, switchto_current))
 		return fail(EPERM);
-	lock_queue(&cond->queue);
+	switchto_lock_inner(&cond->queue.lock);
 	error = wait_in(&cond->queue, until, mutex);
 	switchto_mutex_lock(mutex);
 	return error ? fail(error) : 0;
@@ -513,7 +514,7 @@ void switchto_cond_signal(struct switchto_cond *cond)
 {
 	struct queued *first;
 
-	lock_queue(&cond->queue);
+	switchto_lock_inner(&cond->queue.lock);
 	first = take_first(&cond->queue);
 	switchto_mutex_unlock(&cond->queue.lock);
 	if (first)
@@ -531,7 +532,7 @@ static void fire_all(struct queued *first)
 
 static struct queued *take_all(struct switchto_queue *queue)
 {
-	struct queued *first = queue->first;
+	struct queued *first = own(queue->first);
 
 	for (struct queued *queued = first; queued; queued = queued->next)
 		queued->who = NULL;
@@ -543,7 +544,7 @@ void switchto_cond_broadcast(struct switchto_cond *cond)
 {
 	struct queued *all;
 
-	lock_queue(&cond->queue);
+	switchto_lock_inner(&cond->queue.lock);
 	all = take_all(&cond->queue);
 	switchto_mutex_unlock(&cond->queue.lock);
 	fire_all(all);
@@ -558,7 +559,7 @@ int switchto_sem_wait(struct switchto_sem *sem, const struct timespec *deadline)
 
 	if (until < 0)
 		return fail(EINVAL);
-	lock_queue(&sem->queue);
+	switchto_lock_inner(&sem->queue.lock);
 	if (sem->count) {
 		sem->count--;
 		switchto_mutex_unlock(&sem->queue.lock);
@@ -573,7 +574,7 @@ void switchto_sem_post(struct switchto_sem *sem)
 {
 	struct queued *first;
 
-	lock_queue(&sem->queue);
+	switchto_lock_inner(&sem->queue.lock);
 	first = take_first(&sem->queue);
 	if (!first)
 		sem->count++;
@@ -586,7 +587,7 @@ void switchto_sem_post(struct switchto_sem *sem)
 
 void switchto_group_add(struct switchto_group *group, unsigned long count)
 {
-	lock_queue(&group->queue);
+	switchto_lock_inner(&group->queue.lock);
 	group->count += count;
 	switchto_mutex_unlock(&group->queue.lock);
 }
@@ -596,7 +597,7 @@ int switchto_group_done(struct switchto_group *group)
 	struct queued *all = NULL;
 	bool bad;
 
-	lock_queue(&group->queue);
+	switchto_lock_inner(&group->queue.lock);
 	bad = !group->count;
 	if (!bad && !--group->count)
 		all = take_all(&group->queue);
@@ -612,7 +613,7 @@ int switchto_group_wait(struct switchto_group *group, const struct timespec *dea
 
 	if (until < 0)
 		return fail(EINVAL);
-	lock_queue(&group->queue);
+	switchto_lock_inner(&group->queue.lock);
 	if (!group->count) {
 		switchto_mutex_unlock(&group->queue.lock);
 		return 0;
