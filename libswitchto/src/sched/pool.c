@@ -9,6 +9,7 @@
 
 struct worker *switchto_pool_create(struct switchto_sched *sched)
 {
+	// cppcheck-suppress unreadVariable
 	NO_CANCELLATION;
 	struct worker *worker = calloc(1, sizeof(*worker));
 	pthread_attr_t attr;

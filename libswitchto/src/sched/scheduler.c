@@ -178,6 +178,7 @@ static bool keeps_together(const struct switchto_sched_options *options)
 int switchto_sched_create(struct switchto_sched **sched_out,
 			  const struct switchto_sched_options *options)
 {
+	// cppcheck-suppress unreadVariable
 	NO_CANCELLATION;
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct switchto_sched_options chosen = { 0 };
@@ -272,6 +273,7 @@ static int run_slots(struct switchto_sched *sched, struct worker *me)
 
 int switchto_sched_run(struct switchto_sched *sched)
 {
+	// cppcheck-suppress unreadVariable
 	NO_CANCELLATION;
 	struct worker me = { .sched = sched, .tid = switchto_self() };
 	int error = 0, place;
@@ -328,6 +330,7 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags)
 
 int switchto_sched_destroy(struct switchto_sched *sched)
 {
+	// cppcheck-suppress unreadVariable
 	NO_CANCELLATION;
 
 	if (!sched)
