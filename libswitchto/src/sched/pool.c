@@ -121,7 +121,7 @@ static struct switchto_task *new_task(struct switchto_sched *sched)
 	memset(memory, 0, TASKS * TASK_SIZE + ALL_GENERATIONS);
 	memory += switchto_generation_offset;
 	first = (struct switchto_task *)memory;
-	for (int i = 0; i < TASKS; i++) {
+	for (size_t i = 0; i < TASKS; i++) {
 		struct switchto_task *task = (struct switchto_task *)(memory + i * TASK_SIZE);
 
 		atomic_init(&task->state, FINISHED);
