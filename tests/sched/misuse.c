@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fenv.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -442,9 +443,134 @@ static void policies(void **state)
 	assert_int_equal(switchto_sched_destroy(another), 0);
 }
 
-/* --- fork() --- */
+/* --- a handler that interrupts the scheduler --- */
 
 static struct switchto_mutex mutex;
+
+static struct {
+	struct switchto_task *task;
+	struct switchto_sem sem;
+	struct switchto_chan *chan;
+	pthread_t poller;
+	atomic_bool polls, over;
+} handler;
+
+static void wait_in_a_handler(int signal_number)
+{
+	int item;
+
+	(void)signal_number;
+	CHECK_ERR(&verdict, switchto_mutex_lock(&mutex), EDEADLK);
+	CHECK_ERR(&verdict, switchto_sem_wait(&handler.sem, NULL), EDEADLK);
+	CHECK_ERR(&verdict, switchto_chan_recv(handler.chan, &item, NULL), EDEADLK);
+	CHECK_ERR(&verdict, switchto_join(handler.task), EDEADLK);
+	CHECK_ERR(&verdict, switchto_end(handler.task), EDEADLK);
+	atomic_store(&handler.over, true);
+}
+
+static void lock_and_park(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+}
+
+/* Its thread has no task then, and polls. */
+static void end_last(void *arg)
+{
+	const struct timespec soon = in(10000000);
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	handler.poller = pthread_self();
+	atomic_store(&handler.polls, true);
+}
+
+static void *interrupt_poller(void *arg)
+{
+	while (!atomic_load(&handler.polls))
+		usleep(1000);
+	usleep(50000);
+	pthread_kill(handler.poller, SIGUSR1);
+	while (!atomic_load(&handler.over))
+		usleep(1000);
+	CHECK_EQ(&verdict, switchto_unpark(handler.task), 0);
+	return arg;
+}
+
+static void handler_between_tasks(void **state)
+{
+	const struct sigaction action = { .sa_handler = wait_in_a_handler };
+	struct switchto_sched *sched;
+	struct sigaction before;
+	pthread_t thread;
+
+	(void)state;
+	if (HANDLERS_RUN_LATE)
+		skip();
+	sched = new_sched(NULL);
+	mutex = (struct switchto_mutex){ 0 };
+	assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
+	assert_int_equal(switchto_chan_create(&handler.chan, sizeof(int), 0), 0);
+	handler.task = spawn_handle(sched, lock_and_park, NULL);
+	spawn(sched, end_last, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, interrupt_poller, NULL), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(switchto_join(handler.task), 0);
+	run_tasks(sched);
+	sigaction(SIGUSR1, &before, NULL);
+	assert_int_equal(switchto_chan_destroy(handler.chan), 0);
+}
+
+/* --- blocking regions --- */
+
+static void wait_in_a_region(void *chan)
+{
+	const struct timespec past = { 0 };
+	struct switchto_task *task = spawn_handle(NULL, park_until_cancelled, NULL);
+	struct switchto_group group = { .count = 1 };
+	struct switchto_cond cond = { 0 };
+	struct switchto_sem sem = { 0 };
+	int item, ends[2];
+
+	CHECK_EQ(&verdict, pipe(ends), 0);
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	CHECK_ERR(&verdict, switchto_yield(), EINVAL);
+	CHECK_ERR(&verdict, switchto_park(NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_sleep_until(&past), EINVAL);
+	CHECK_ERR(&verdict, switchto_sem_wait(&sem, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_cond_wait(&cond, &mutex, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_group_wait(&group, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_chan_recv(chan, &item, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_chan_send(chan, &item, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_join(task), EINVAL);
+	CHECK_ERR(&verdict, switchto_read(ends[0], &item, 1, NULL), EINVAL);
+	switchto_sem_post(&sem);
+	CHECK_EQ(&verdict, switchto_sem_wait(&sem, NULL), 0);
+	CHECK_EQ(&verdict, switchto_end(task), 0);
+	CHECK_EQ(&verdict, switchto_block_end(), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+	CHECK_EQ(&verdict, switchto_chan_destroy(chan), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void waits_in_a_region(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	struct switchto_chan *chan;
+
+	(void)state;
+	mutex = (struct switchto_mutex){ 0 };
+	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
+	spawn(sched, wait_in_a_region, chan);
+	run_tasks(sched);
+}
+
+/* --- fork() --- */
 
 /* In a child whose parent has locked it. */
 static int lock_there(void *arg)
@@ -501,6 +627,258 @@ static int unlock_there(void *arg)
 	CHECK_EQ(&v, switchto_mutex_lock(&mutex), 0);
 	CHECK_EQ(&v, switchto_mutex_unlock(&mutex), 0);
 	return verdict_status(&v);
+}
+
+/* The first test: there has been no scheduler. */
+static void mutex_before_a_scheduler(void **state)
+{
+	pthread_barrier_t barrier;
+	pthread_t thread;
+
+	(void)state;
+	verdict = (struct verdict){ 0 };
+	pthread_barrier_init(&barrier, NULL, 2);
+	assert_int_equal(pthread_create(&thread, NULL, lock_and_fork_in_a_thread, &barrier), 0);
+	pthread_barrier_wait(&barrier);
+	CHECK_EQ(&verdict, in_a_child(lock_there, NULL), 0);
+	pthread_barrier_wait(&barrier);
+	pthread_join(thread, NULL);
+	pthread_barrier_destroy(&barrier);
+	verdict_assert(&verdict);
+}
+
+static int lock_deep_down(void *forks)
+{
+	const intptr_t left = (intptr_t)forks - 1;
+
+	return left ? in_a_child(lock_deep_down, (void *)left) : lock_there(NULL);
+}
+
+static void lock_and_fork_again(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	for (intptr_t forks = 1; forks <= 15; forks++)
+		CHECK_EQ(&verdict, in_a_child(lock_deep_down, (void *)forks), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+}
+
+static void mutex_of_an_ancestor(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	mutex = (struct switchto_mutex){ 0 };
+	spawn(sched, lock_and_fork_again, NULL);
+	run_tasks(sched);
+}
+
+static void *lock_and_end(void *arg)
+{
+	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+	return arg;
+}
+
+static void *unlock_anothers(void *arg)
+{
+	CHECK_ERR(&verdict, switchto_mutex_unlock(&mutex), EPERM);
+	CHECK_ERR(&verdict, switchto_mutex_trylock(&mutex), EBUSY);
+	return arg;
+}
+
+/* A later thread, which is where that was, does not have it. */
+static void mutex_of_an_ended_thread(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	verdict = (struct verdict){ 0 };
+	mutex = (struct switchto_mutex){ 0 };
+	assert_int_equal(pthread_create(&thread, NULL, lock_and_end, NULL), 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, unlock_anothers, NULL), 0);
+	pthread_join(thread, NULL);
+	verdict_assert(&verdict);
+}
+
+/* Objects for which tasks of the parent wait, and then threads of the child. */
+static struct {
+	struct switchto_mutex mutex, strict, guard;
+	struct switchto_sem sem;
+	struct switchto_cond cond;
+	struct switchto_group group;
+	struct switchto_chan *in, *out;
+	int level; /* with guard */
+} awaited;
+
+static void wait_for_level(void *level)
+{
+	CHECK_EQ(&verdict, switchto_mutex_lock(&awaited.guard), 0);
+	while (awaited.level < (int)(intptr_t)level)
+		CHECK_EQ(&verdict, switchto_cond_wait(&awaited.cond, &awaited.guard, NULL), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&awaited.guard), 0);
+}
+
+static void wait_for_sem(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sem_wait(&awaited.sem, NULL), 0);
+}
+
+static void wait_for_group(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_group_wait(&awaited.group, NULL), 0);
+}
+
+static void wait_for_item(void *arg)
+{
+	int item = 0;
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_chan_recv(awaited.in, &item, NULL), 0);
+	CHECK_EQ(&verdict, item, 7);
+}
+
+static void wait_for_receiver(void *arg)
+{
+	const int item = 8;
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_chan_send(awaited.out, &item, NULL), 0);
+}
+
+static void wait_for_mutex(void *mutex)
+{
+	for (int i = 0; i < 100; i++) {
+		CHECK_EQ(&verdict, switchto_mutex_lock(mutex), 0);
+		usleep(10);
+		CHECK_EQ(&verdict, switchto_mutex_unlock(mutex), 0);
+	}
+}
+
+static const struct {
+	void (*fn)(void *);
+	void *arg;
+} waits[] = {
+	{ wait_for_mutex, &awaited.mutex }, { wait_for_mutex, &awaited.strict },
+	{ wait_for_level, (void *)1 },	    { wait_for_sem, NULL },
+	{ wait_for_group, NULL },	    { wait_for_item, NULL },
+	{ wait_for_receiver, NULL },
+};
+
+enum { WAITS = sizeof(waits) / sizeof(*waits) };
+
+static void end_waits(int level)
+{
+	int item = 7;
+
+	CHECK_EQ(&verdict, switchto_mutex_lock(&awaited.guard), 0);
+	awaited.level = level;
+	switchto_cond_signal(&awaited.cond);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&awaited.guard), 0);
+	switchto_sem_post(&awaited.sem);
+	CHECK_EQ(&verdict, switchto_group_done(&awaited.group), 0);
+	CHECK_EQ(&verdict, switchto_chan_send(awaited.in, &item, NULL), 0);
+	CHECK_EQ(&verdict, switchto_chan_recv(awaited.out, &item, NULL), 0);
+	CHECK_EQ(&verdict, item, 8);
+}
+
+static void *overwrite_stack(void *arg)
+{
+	volatile char memory[256 << 10];
+
+	for (size_t i = 0; i < sizeof(memory); i++)
+		memory[i] = 0x41;
+	return arg;
+}
+
+static void *do_wait(void *arg)
+{
+	const size_t i = (size_t)(intptr_t)arg;
+
+	waits[i].fn(waits[i].arg);
+	return arg;
+}
+
+static void in_threads(void *(*fn)(void *), void (*meanwhile)(int level))
+{
+	pthread_t thread[WAITS];
+
+	for (intptr_t i = 0; i < WAITS; i++)
+		CHECK_EQ(&verdict, pthread_create(&thread[i], NULL, fn, (void *)i), 0);
+	if (meanwhile) {
+		usleep(20000);
+		meanwhile(1);
+	}
+	for (int i = 0; i < WAITS; i++)
+		pthread_join(thread[i], NULL);
+}
+
+static int use_awaited(void *arg)
+{
+	const struct timespec past = { 0 };
+	int item = 0;
+
+	(void)arg;
+	/* On a busy machine, the parent may have locked it already. */
+	if (awaited.mutex.owner)
+		return 0;
+	/* These get the stacks of the parent's threads, with all that waits there. */
+	in_threads(overwrite_stack, NULL);
+	CHECK_ERR(&verdict, switchto_chan_send(awaited.in, &item, &past), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_chan_recv(awaited.out, &item, &past), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_sem_wait(&awaited.sem, &past), ETIMEDOUT);
+	in_threads(do_wait, end_waits);
+	return verdict_status(&verdict);
+}
+
+static int destroy_awaited(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_chan_destroy(awaited.in), 0);
+	CHECK_EQ(&verdict, switchto_chan_destroy(awaited.out), 0);
+	return verdict_status(&verdict);
+}
+
+static void fork_when_awaited(void *arg)
+{
+	struct switchto_task *tasks[WAITS];
+	struct timespec soon;
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&awaited.mutex), 0);
+	for (int i = 0; i < WAITS; i++)
+		tasks[i] = spawn_handle(NULL, waits[i].fn, waits[i].arg);
+	soon = in(50000000);
+	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	/* Whoever waits for it is on its way, or waits still. */
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&awaited.mutex), 0);
+	if (slots == 1)
+		CHECK_EQ(&verdict, in_a_child(use_awaited, NULL), 0);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(&verdict, switchto_join(tasks[i]), 0);
+	CHECK_EQ(&verdict, in_a_child(use_awaited, NULL), 0);
+	CHECK_EQ(&verdict, in_a_child(destroy_awaited, NULL), 0);
+	end_waits(1);
+	for (int i = 2; i < WAITS; i++)
+		CHECK_EQ(&verdict, switchto_join(tasks[i]), 0);
+}
+
+static void objects_of_the_parent(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	memset(&awaited, 0, sizeof(awaited));
+	awaited.strict = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
+	awaited.group.count = 1;
+	assert_int_equal(switchto_chan_create(&awaited.in, sizeof(int), 0), 0);
+	assert_int_equal(switchto_chan_create(&awaited.out, sizeof(int), 0), 0);
+	spawn(sched, fork_when_awaited, NULL);
+	run_tasks(sched);
+	assert_int_equal(switchto_chan_destroy(awaited.in), 0);
+	assert_int_equal(switchto_chan_destroy(awaited.out), 0);
 }
 
 static void mutex_of_the_parent(void **state)
@@ -573,6 +951,8 @@ static int use_parents(void *arg)
 	CHECK_ERR(&v, switchto_end(parents.task), EPERM);
 	CHECK_ERR(&v, switchto_detach(parents.task), EPERM);
 	CHECK_ERR(&v, switchto_cancel(parents.task), EPERM);
+	CHECK_ERR(&v, switchto_unpark(parents.task), EPERM);
+	CHECK_ERR(&v, switchto_unpark(parents.task), EPERM);
 	CHECK_EQ(&v, switchto_sched_destroy(parents.sched), 0);
 	/* One of its own works. */
 	CHECK_EQ(&v, switchto_sched_create(&sched, NULL), 0);
@@ -609,6 +989,95 @@ static void scheduler_of_the_parent(void **state)
 	run_tasks(parents.sched);
 }
 
+/* --- cancellation --- */
+
+static struct {
+	struct switchto_sched *sched;
+	struct switchto_task *task;
+	struct switchto_sem sem;
+	struct switchto_chan *chan;
+	int ends[2];
+	atomic_bool all_done;
+} cancelled;
+
+static void wait_for_each(void *arg)
+{
+	char byte;
+	int item;
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+	CHECK_EQ(&verdict, switchto_sem_wait(&cancelled.sem, NULL), 0);
+	CHECK_EQ(&verdict, switchto_chan_recv(cancelled.chan, &item, NULL), 0);
+	CHECK_ERR(&verdict, switchto_read(cancelled.ends[0], &byte, 1, NULL), EBADF);
+}
+
+/* Until the slot polls. */
+static void wait_for_the_poller(void)
+{
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	usleep(20000);
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+}
+
+static void *call_when_cancelled(void *arg)
+{
+	struct switchto_sched *sched;
+
+	pthread_cancel(pthread_self());
+	wait_for_the_poller();
+	CHECK_EQ(&verdict, switchto_unpark(cancelled.task), 0);
+	wait_for_the_poller();
+	switchto_sem_post(&cancelled.sem);
+	wait_for_the_poller();
+	CHECK_EQ(&verdict, switchto_chan_send(cancelled.chan, &(int){ 1 }, NULL), 0);
+	wait_for_the_poller();
+	CHECK_EQ(&verdict, switchto_close(cancelled.ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_spawn(cancelled.sched, run_once, NULL, NULL, NULL), 0);
+	CHECK_EQ(&verdict, switchto_join(cancelled.task), 0);
+
+	CHECK_EQ(&verdict, switchto_sched_create(&sched, NULL), 0);
+	CHECK_EQ(&verdict, switchto_spawn(sched, run_once, NULL, NULL, NULL), 0);
+	CHECK_EQ(&verdict, switchto_sched_run(sched), 0);
+	CHECK_EQ(&verdict, switchto_sched_stop(sched, SWITCHTO_STOP_CANCEL), 0);
+	CHECK_EQ(&verdict, switchto_sched_destroy(sched), 0);
+	atomic_store(&cancelled.all_done, true);
+	pthread_testcancel();
+	return arg;
+}
+
+static void poll_when_cancelled(void *arg)
+{
+	(void)arg;
+	pthread_cancel(pthread_self());
+	CHECK_EQ(&verdict, switchto_poll(cancelled.ends[1], POLLOUT, NULL), POLLOUT);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+}
+
+static void no_cancellation_points(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	pthread_t thread;
+	void *result;
+
+	(void)state;
+	cancelled.sched = sched;
+	atomic_store(&runs, 0);
+	assert_int_equal(pipe(cancelled.ends), 0);
+	assert_int_equal(switchto_chan_create(&cancelled.chan, sizeof(int), 0), 0);
+	cancelled.task = spawn_handle(sched, wait_for_each, NULL);
+	spawn(sched, poll_when_cancelled, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, call_when_cancelled, NULL), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	pthread_join(thread, &result);
+	assert_true(result == PTHREAD_CANCELED);
+	assert_true(atomic_load(&cancelled.all_done));
+	assert_int_equal(atomic_load(&runs), 2);
+	run_tasks(sched);
+	assert_int_equal(switchto_chan_destroy(cancelled.chan), 0);
+	close(cancelled.ends[1]);
+}
+
 /* --- exit() --- */
 
 static struct switchto_sched *at_exit_sched;
@@ -638,18 +1107,61 @@ static int run_until_exit(void *arg)
 	return 1;
 }
 
+/* As a static object that is made in a task. */
+static struct switchto_chan *at_exit_chan;
+
+static void destroy_chan_at_exit(void)
+{
+	if (switchto_chan_destroy(at_exit_chan))
+		_exit(3);
+}
+
+static void receive_at_exit(void *arg)
+{
+	int item;
+
+	(void)arg;
+	switchto_chan_recv(at_exit_chan, &item, NULL);
+}
+
+static void exit_when_it_waits(void *arg)
+{
+	const struct timespec soon = in(50000000);
+
+	(void)arg;
+	switchto_chan_create(&at_exit_chan, sizeof(int), 0);
+	atexit(destroy_chan_at_exit);
+	spawn(NULL, receive_at_exit, NULL);
+	switchto_sleep_until(&soon);
+	exit(42); // NOLINT(concurrency-mt-unsafe): what is tested
+}
+
+static int exit_before_the_run(void *arg)
+{
+	(void)arg;
+	at_exit_sched = new_sched(NULL);
+	atexit(destroy_at_exit);
+	spawn(at_exit_sched, run_once, NULL);
+	exit(42); // NOLINT(concurrency-mt-unsafe): what is tested
+}
+
 static void exit_in_a_task(void **state)
 {
-	const int status = in_a_child(run_until_exit, NULL);
+	void (*fn)(void *) = exit_when_it_waits;
+	const int ends[] = { in_a_child(run_until_exit, NULL), in_a_child(run_task, &fn),
+			     in_a_child(exit_before_the_run, NULL) };
 
 	(void)state;
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 42);
+	for (int i = 0; i < 3; i++) {
+		assert_true(WIFEXITED(ends[i]));
+		assert_int_equal(WEXITSTATUS(ends[i]), 42);
+	}
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(mutex_before_a_scheduler),
 		cmocka_unit_test(bad_options),
 		cmocka_unit_test(handles),
 		cmocka_unit_test(ends),
@@ -661,9 +1173,15 @@ int main(int argc, char **argv)
 		cmocka_unit_test(mask_of_the_run),
 		cmocka_unit_test(policies),
 		cmocka_unit_test(channels),
+		cmocka_unit_test(handler_between_tasks),
+		cmocka_unit_test(waits_in_a_region),
 		cmocka_unit_test(mutex_of_the_parent),
+		cmocka_unit_test(mutex_of_an_ancestor),
+		cmocka_unit_test(mutex_of_an_ended_thread),
+		cmocka_unit_test(objects_of_the_parent),
 		cmocka_unit_test(child_that_returns),
 		cmocka_unit_test(scheduler_of_the_parent),
+		cmocka_unit_test(no_cancellation_points),
 		cmocka_unit_test(exit_in_a_task),
 	};
 

@@ -561,7 +561,7 @@ static void child_of_a_fork_is_no_task(void **state)
 static struct {
 	pthread_t thread;
 	atomic_int tid;
-	atomic_bool taken, over;
+	atomic_bool taken, over, poller;
 	pid_t child;
 } forker;
 
@@ -576,6 +576,7 @@ static void fork_in_a_handler(int signal_number)
 		setrlimit(RLIMIT_CORE, &none);
 		signal(SIGABRT, SIG_DFL);
 		close(STDERR_FILENO);
+		alarm(20);
 		return;
 	}
 	atomic_store(&forker.over, true);
@@ -600,21 +601,48 @@ static void wait_for_the_slot(void *arg)
 	CHECK_EQ(&verdict, switchto_block_end(), 0);
 }
 
-static void interrupt_it(void *task)
+static void interrupt_thread(void)
 {
 	int status;
 
-	atomic_store(&forker.taken, true);
-	while (!atomic_load(&forker.tid))
-		usleep(100);
-	await_parked(atomic_load(&forker.tid));
 	pthread_kill(forker.thread, SIGUSR1);
 	while (!atomic_load(&forker.over))
 		usleep(100);
 	CHECK_EQ(&verdict, waitpid(forker.child, &status, 0), forker.child);
 	CHECK(&verdict, WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+static void interrupt_it(void *task)
+{
+	atomic_store(&forker.taken, true);
+	while (!atomic_load(&forker.tid))
+		usleep(100);
+	await_parked(atomic_load(&forker.tid));
+	interrupt_thread();
 	switchto_unpark(task);
 	CHECK_EQ(&verdict, switchto_join(task), 0);
+}
+
+/* Its thread, which has no task then, polls. */
+static void end_last(void *arg)
+{
+	const struct timespec soon = in(10000000);
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	forker.thread = pthread_self();
+	atomic_store(&forker.poller, true);
+}
+
+static void *interrupt_poller(void *task)
+{
+	while (!atomic_load(&forker.poller))
+		usleep(100);
+	usleep(50000);
+	interrupt_thread();
+	/* The child does not take this. */
+	switchto_unpark(task);
+	return NULL;
 }
 
 static void child_of_a_waiting_thread_ends(void **state)
@@ -636,6 +664,31 @@ static void child_of_a_waiting_thread_ends(void **state)
 		spawn(sched, interrupt_it, spawn_handle(sched, waits_in[i], NULL));
 		run_tasks(sched);
 	}
+	sigaction(SIGUSR1, &before, NULL);
+}
+
+static void child_of_a_poller_ends(void **state)
+{
+	const struct sigaction action = { .sa_handler = fork_in_a_handler };
+	struct switchto_sched *sched;
+	struct switchto_task *task;
+	struct sigaction before;
+	pthread_t thread;
+
+	(void)state;
+	if (HANDLERS_RUN_LATE)
+		skip();
+	sched = new_sched(NULL);
+	task = spawn_handle(sched, wait_in_a_switch, NULL);
+	assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
+	atomic_store(&forker.poller, false);
+	atomic_store(&forker.over, false);
+	spawn(sched, end_last, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, interrupt_poller, task), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(switchto_join(task), 0);
+	run_tasks(sched);
 	sigaction(SIGUSR1, &before, NULL);
 }
 
@@ -840,6 +893,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(outside_a_task),
 		cmocka_unit_test(child_of_a_fork_is_no_task),
 		cmocka_unit_test(child_of_a_waiting_thread_ends),
+		cmocka_unit_test(child_of_a_poller_ends),
 		cmocka_unit_test(one_that_never_gives_way_is_reported),
 		cmocka_unit_test(reported_on_stderr),
 		cmocka_unit_test(one_that_polls_is_not_reported),

@@ -58,6 +58,7 @@
  *	EPERM		the call is for tasks, and the caller is not a task: it is another
  *			thread, or the child of a fork()
  *	EDEADLK		the caller is a signal handler that interrupted the scheduler itself
+ *	EINVAL		the call would wait, and the task is in a blocking region
  *	ETIMEDOUT	the deadline has passed. What the call waits for has not happened
  *	ECANCELED	the task has been cancelled, see switchto_cancel()
  *	ENOMEM		no memory for the deadline, or for what the call makes
@@ -67,7 +68,11 @@
  * pointer. With a deadline that has passed, a call does only what is possible without waiting: the
  * task keeps its slot.
  *
- * Signal handlers must not call this library.
+ * No call is a cancellation point of pthread_cancel(3): a call of a thread that is to be cancelled does
+ * all of its work.
+ *
+ * Signal handlers must not call this library. Some of the calls that they make all the same end with
+ * EDEADLK, others never return. A handler must not leave a call of this library by siglongjmp().
  *
  * The child of a fork()
  * ---------------------
@@ -75,8 +80,15 @@
  * exec or _exit(), and it may create a scheduler of its own. Of the parent's schedulers it may only
  * call switchto_sched_destroy(), which frees them in the child. Other calls for them, and for their
  * tasks, fail with EPERM. A mutex that was locked then stays locked: to lock or unlock it in the child
- * fails with EPERM, but a thread that was no task still has its mutexes. A child that returns from the
- * function of its task is ended by abort(3).
+ * fails with EPERM, but a thread that was no task still has its mutexes. In the child nobody waits for
+ * a mutex, condition variable, semaphore, group or channel: it works there, with the count or the items
+ * that it had. If another thread was changing it at that moment, its use ends the child by abort(3). A
+ * child that returns from the function of its task, or from a signal handler into the scheduler, is
+ * ended by abort(3), too.
+ *
+ * All this holds for what was locked or awaited up to 15 forks ago, each in the last one's child. The
+ * child of vfork(), or of a fork that runs no handlers, as _Fork() and clone(2) do, must not call this
+ * library.
  */
 #ifndef SWITCHTO_SCHED_H
 #define SWITCHTO_SCHED_H
@@ -327,7 +339,9 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags);
  * switchto_sched_destroy() - free a scheduler and its threads
  *
  * In the child of a fork() it frees a scheduler of the parent, which may run there. If it is called
- * while exit(3) ends the program, and there are tasks, it does nothing.
+ * while exit(3) ends the program, and there are tasks, it does nothing. This is so for the destructor
+ * of a static object, or a function of atexit(3), from before the scheduler had its first task of
+ * another thread, or first ran.
  *
  * It waits for a moment, until other schedulers have no event in hand for tasks of @sched.
  *
@@ -443,8 +457,9 @@ int switchto_sleep_until(const struct timespec *deadline);
  *
  * In it the task may block, or compute for long, without stopping its slot. If the region takes
  * more than some 20 us, the other tasks of the slot go on. If the slot's last region took so long,
- * they go on at once. In a region, of this library call only switchto_unpark() and
- * switchto_block_end(). Regions do not nest.
+ * they go on at once. In a region, call only what never waits, such as switchto_unpark(), and
+ * switchto_block_end(). What would wait fails with EINVAL there. But switchto_mutex_lock() and
+ * switchto_end() wait, since no cancellation ends them anyway. Regions do not nest.
  *
  * Return: 0, or -1 and errno: EPERM, EDEADLK; EINVAL, in a region.
  */
@@ -563,8 +578,9 @@ struct switchto_chan;
 int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size_t capacity);
 /*
  * NULL: does nothing. Return: 0, or -1 and EBUSY: somebody is in a call for the channel. While exit(3)
- * ends the program, it does nothing then. A send, receive or close of the caller that is over has ended
- * the other side's call as far as the channel is concerned, though it may return later.
+ * ends the program, it does nothing then: in the destructor of a static object, or a function of
+ * atexit(3), from before the first wait for the channel. A send, receive or close of the caller that is
+ * over has ended the other side's call as far as the channel is concerned, though it may return later.
  */
 int switchto_chan_destroy(struct switchto_chan *chan);
 

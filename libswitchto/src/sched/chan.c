@@ -32,6 +32,7 @@ struct node {
 
 struct nodes {
 	struct node *first, *last;
+	unsigned int generation; /* of these */
 };
 
 struct switchto_chan {
@@ -41,13 +42,22 @@ struct switchto_chan {
 	size_t item_size, capacity;
 	size_t count, oldest; /* items in the buffer, and the place of the first */
 	bool closed;
+	atomic_bool watched; /* exit(3) */
 	_Alignas(16) char buffer[];
 };
 
 /* --- nodes: with the channel's lock --- */
 
+/* Those who wait in the parent do not wait in its child. */
+static inline struct node *first_of(const struct nodes *nodes)
+{
+	return nodes->first && nodes->generation == switchto_generation ? nodes->first : NULL;
+}
+
 static void node_add(struct nodes *nodes, struct node *node)
 {
+	if (!first_of(nodes))
+		*nodes = (struct nodes){ .generation = switchto_generation };
 	node->next = NULL;
 	node->prev = nodes->last;
 	if (nodes->last)
@@ -77,7 +87,7 @@ static struct node *node_claim(struct switchto_chan *chan, struct nodes *nodes)
 {
 	struct node *node;
 
-	while ((node = nodes->first)) {
+	while ((node = first_of(nodes))) {
 		size_t none = 0;
 
 		node_remove(node);
@@ -173,8 +183,8 @@ int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size
 
 int switchto_chan_destroy(struct switchto_chan *chan)
 {
-	if (chan && (__atomic_load_n(&chan->lock.word, __ATOMIC_ACQUIRE) || chan->senders.first ||
-		     chan->receivers.first || chan->passed.first))
+	if (chan && (first_of(&chan->senders) || first_of(&chan->receivers) ||
+		     first_of(&chan->passed) || switchto_is_in_use(&chan->lock)))
 		return atomic_load(&switchto_exiting) ? 0 : fail(EBUSY);
 	free(chan);
 	return 0;
@@ -268,6 +278,8 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 	}
 	switchto_waiter_begin(&party.waiter);
 	for (size_t i = 0; i < count; i++) {
+		if (cases[i].chan)
+			switchto_watch_exit(&cases[i].chan->watched);
 		nodes[i] = (struct node){ .party = &party, .index = i, .item = cases[i].item };
 		if (cases[i].chan)
 			node_add(nodes_of(&cases[i]), &nodes[i]);
@@ -276,6 +288,9 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 
 	error = switchto_waiter_wait(&party.waiter, until, true);
 	window();
+	/* A child, where the nodes are in no list any more. */
+	if (error == EPERM)
+		return fail(error);
 	done = 0;
 	/* Nobody may claim it from now on. */
 	if (error && !atomic_compare_exchange_strong(&party.done, &done, count + 1)) {

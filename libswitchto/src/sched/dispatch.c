@@ -265,9 +265,12 @@ __attribute__((noinline)) struct worker *switchto_dispatch_begin(struct slot *sl
 
 bool switchto_dispatch_switched(struct worker *me, pid_t result)
 {
-	/* The next one may have taken the slot already, ended with the scheduler, and be gone. */
-	if (result == -1 && errno != ESRCH)
-		switchto_broken("switchto_switch");
+	if (result == -1) {
+		switchto_owner_check_fork(me->sched);
+		/* The next one may have taken the slot already, ended with the scheduler, and be gone. */
+		if (errno != ESRCH)
+			switchto_broken("switchto_switch");
+	}
 	return switchto_owner_await(me);
 }
 

@@ -2,17 +2,20 @@
 #define _GNU_SOURCE
 #include "inbox.h"
 
-#include <unistd.h>
-
 void switchto_inbox_wake(struct slot *slot)
 {
 	const uint64_t one = 1;
 	int error = errno;
+	long result;
 
 	/* Paired with the store in begin_sleep(): one of the two sees the other's. */
-	if (atomic_load(&slot->asleep) && atomic_exchange(&slot->asleep, 0) &&
-	    write(slot->event, &one, sizeof(one)) < 0)
-		switchto_broken("write to an eventfd");
+	if (atomic_load(&slot->asleep) && atomic_exchange(&slot->asleep, 0)) {
+		result = SURE_CALL(write, slot->event, &one, sizeof(one));
+		if (result < 0) {
+			errno = (int)-result;
+			switchto_broken("write to an eventfd");
+		}
+	}
 	errno = error;
 }
 

@@ -364,8 +364,10 @@ int switchto_mark_forget(int fd, bool closes)
 		drop(mark, EBADF);
 	}
 	/* Interrupted, it is closed all the same. */
-	if (closes && close(fd) && errno != EINTR)
-		error = errno;
+	if (closes)
+		error = (int)-SURE_CALL(close, fd, 0);
+	if (error == EINTR)
+		error = 0;
 	if (mark)
 		pthread_mutex_unlock(&mark->lock);
 	return error;

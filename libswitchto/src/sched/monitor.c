@@ -312,6 +312,7 @@ static void *monitor(void *arg)
 		uint32_t word;
 		nsec_t when, late;
 
+		switchto_owner_check_fork(sched);
 		verify(sched);
 		/*
 		 * A region that begins now ends a long sleep, see switchto_block_begin(). One that has

@@ -6,6 +6,27 @@
 
 _Thread_local struct worker *switchto_current __attribute__((tls_model("initial-exec")));
 
+/* The only thread of a child is no task: its scheduler's threads are not there. */
+static void forked(void)
+{
+	switchto_current = NULL;
+	switchto_sys_forked();
+	switchto_generation_offset = switchto_generation % GENERATIONS * GENERATION_SIZE;
+}
+
+/* When the library is loaded: threads may lock a mutex before there is a scheduler. */
+static __attribute__((constructor)) void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, forked);
+}
+
+void switchto_owner_check_fork(const struct switchto_sched *sched)
+{
+	if (is_parents(sched))
+		switchto_misused("the child of a fork() in a signal handler returned from the "
+				 "handler: end it with _exit() or exec");
+}
+
 /* @worker knows its epoch, and others whose CPU time to look at. */
 static void begin(struct worker *worker, struct slot *slot)
 {
@@ -34,8 +55,10 @@ bool switchto_owner_await(struct worker *me)
 	while (!(slot = atomic_exchange_explicit(&me->granted, NULL, memory_order_acquire))) {
 		if (atomic_load_explicit(&me->exits, memory_order_relaxed))
 			return false;
-		if (unlikely(switchto_wait(NULL) == -1))
+		if (unlikely(switchto_wait(NULL) == -1)) {
+			switchto_owner_check_fork(me->sched);
 			switchto_broken("switchto_wait");
+		}
 	}
 	window();
 	me->slot = slot;

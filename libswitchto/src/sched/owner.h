@@ -79,7 +79,13 @@ static inline bool enter_task(struct worker *me)
 	return true;
 }
 
-/* The same of the calling task: its worker, or NULL with errno EPERM or EDEADLK. */
+/* What is wrong if it returned false: an error number. */
+static inline int not_entered(const struct worker *me)
+{
+	return me->in_region ? EINVAL : EDEADLK;
+}
+
+/* The same of the calling task: its worker, or NULL with errno EPERM, EINVAL or EDEADLK. */
 static inline struct worker *enter(void)
 {
 	struct worker *me = switchto_current;
@@ -89,7 +95,7 @@ static inline struct worker *enter(void)
 		return NULL;
 	}
 	if (unlikely(!enter_task(me))) {
-		errno = EDEADLK;
+		errno = not_entered(me);
 		return NULL;
 	}
 	return me;
@@ -152,6 +158,8 @@ static inline void end_visit(struct slot *slot, uint32_t owner)
 	atomic_store(&slot->owner, owner);
 }
 
+/* Ends the program in a child that a handler has forked, and that has returned into @sched. */
+void switchto_owner_check_fork(const struct switchto_sched *sched);
 /* Makes @worker, which waits for a slot, the owner of @slot, and wakes it. */
 void switchto_owner_grant(struct worker *worker, struct slot *slot);
 /* @me, the caller, owns @slot from now on. */

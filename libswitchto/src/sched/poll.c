@@ -45,9 +45,9 @@ void switchto_poll_end(struct slot *slot)
 {
 	pthread_mutex_destroy(&slot->adds);
 	if (slot->event != -1)
-		close(slot->event);
+		SURE_CALL(close, slot->event, 0);
 	if (slot->epoll != -1)
-		close(slot->epoll);
+		SURE_CALL(close, slot->epoll, 0);
 }
 
 /* Of a slot that was told so often of what is not its own, all is polled anew. */
@@ -97,7 +97,7 @@ static __attribute__((noinline)) void poll_anew(struct slot *slot)
 	slot->next_epoll = -1;
 	pthread_mutex_unlock(&slot->adds);
 	if (next != -1)
-		close(next);
+		SURE_CALL(close, next, 0);
 }
 
 /* The tasks whose descriptors have these events are ready. */
@@ -144,6 +144,8 @@ long switchto_poll_events(struct slot *slot, nsec_t timeout, bool looks)
 		n = EPOLL_WAIT(slot->epoll, events, looks ? LOOK_EVENTS : EVENTS, timeout ? -1 : 0);
 	else
 		n = wait_for_time(slot->epoll, events, timeout);
+	if (unlikely(n < 0))
+		switchto_owner_check_fork(slot->sched);
 	take_events(slot, events, n);
 	return n;
 }

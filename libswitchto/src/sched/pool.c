@@ -9,6 +9,8 @@
 
 struct worker *switchto_pool_create(struct switchto_sched *sched)
 {
+	// cppcheck-suppress unreadVariable
+	NO_CANCELLATION;
 	struct worker *worker = calloc(1, sizeof(*worker));
 	pthread_attr_t attr;
 	sigset_t mask;
@@ -106,25 +108,35 @@ void switchto_pool_end(struct switchto_sched *sched)
 
 /* --- tasks --- */
 
+/* At a time. All have the offset of the generation, so one alone would take twice the memory. */
+enum { TASKS = 15, TASK_SIZE = -(-(int)sizeof(struct switchto_task) & -ALL_GENERATIONS) };
+
 static struct switchto_task *new_task(struct switchto_sched *sched)
 {
-	const size_t all = ALL_GENERATIONS;
-	struct switchto_task *task;
-	/* The address is that of the memory, and the offset. */
-	char *memory = aligned_alloc(all, (sizeof(*task) + 2 * all - GENERATION_SIZE - 1) & -all);
+	struct switchto_task *first, *last = NULL;
+	char *memory = aligned_alloc(ALL_GENERATIONS, TASKS * TASK_SIZE + ALL_GENERATIONS);
 
 	if (!memory)
 		return NULL;
-	task = (struct switchto_task *)(memory + switchto_generation_offset);
-	memset(task, 0, sizeof(*task));
-	atomic_init(&task->state, FINISHED);
-	task->sched = sched;
+	memset(memory, 0, TASKS * TASK_SIZE + ALL_GENERATIONS);
+	memory += switchto_generation_offset;
+	first = (struct switchto_task *)memory;
+	for (size_t i = 0; i < TASKS; i++) {
+		struct switchto_task *task = (struct switchto_task *)(memory + i * TASK_SIZE);
+
+		atomic_init(&task->state, FINISHED);
+		atomic_init(&task->joiner, FREE);
+		task->sched = sched;
+		task->next = task->next_of_all = last;
+		last = task;
+	}
+	/* In the child of a fork, all or none of them are in the list. */
 	pthread_mutex_lock(&sched->lock);
-	task->next_of_all = sched->all_tasks;
-	sched->all_tasks = task;
+	first->next_of_all = sched->all_tasks;
+	((struct switchto_task *)(memory + TASK_SIZE))->next = sched->free_tasks;
+	sched->all_tasks = sched->free_tasks = last;
 	pthread_mutex_unlock(&sched->lock);
-	// cppcheck-suppress memleak
-	return task;
+	return first;
 }
 
 struct switchto_task *switchto_pool_task(struct switchto_sched *sched)
@@ -155,8 +167,10 @@ void switchto_pool_free_tasks(struct switchto_sched *sched)
 	struct switchto_task *task;
 
 	while ((task = sched->all_tasks)) {
+		/* The last one of new_task(): the first one is where the memory begins. */
+		for (int i = 1; i < TASKS; i++)
+			task = task->next_of_all;
 		sched->all_tasks = task->next_of_all;
-		/* Its memory begins before: new_task(). */
 		free((char *)task - (uintptr_t)task % ALL_GENERATIONS);
 	}
 }

@@ -29,14 +29,16 @@ int switchto_socket_option(int fd, int option)
 long switchto_poll_now(int fd, short events)
 {
 	struct pollfd poller = { .fd = fd, .events = events };
-	int n;
+	struct timespec none;
+	long n;
 
 	/* With a signal, it fails even if it need not wait. */
-	do
-		n = poll(&poller, 1, 0);
-	while (n == -1 && errno == EINTR);
-	if (n == -1)
-		return -errno;
+	do {
+		none = (struct timespec){ 0 };
+		n = SURE_CALL(ppoll, &poller, 1, &none, NULL, 0);
+	} while (n == -EINTR);
+	if (n < 0)
+		return n;
 	return n && poller.revents & POLLNVAL ? -EBADF : poller.revents;
 }
 

@@ -128,33 +128,12 @@ static void free_sched(struct switchto_sched *sched)
 
 /* --- forks and exits --- */
 
-/* The only thread of a child is no task: its scheduler's threads are not there. */
+/* After forked() of owner.c. */
 static void forked(void)
 {
-	switchto_current = NULL;
-	switchto_generation++;
-	switchto_generation_offset = switchto_generation % GENERATIONS * GENERATION_SIZE;
 	switchto_mark_forked();
 	pthread_mutex_init(&all_lock, NULL);
 	all = NULL;
-}
-
-static void at_exit(void)
-{
-	atomic_store(&switchto_exiting, true);
-}
-
-/*
- * exit(3) calls it before the destructors of what was made before this, such as @sched in a static
- * object. Each time takes memory for ever, so what is made by the thousand is not watched.
- */
-static void watch_exit(struct switchto_sched *sched)
-{
-	static atomic_uint times;
-
-	if (!sched->watched && atomic_fetch_add(&times, 1) < 1000)
-		atexit(at_exit);
-	sched->watched = true;
 }
 
 static void watch_forks(void)
@@ -199,6 +178,8 @@ static bool keeps_together(const struct switchto_sched_options *options)
 int switchto_sched_create(struct switchto_sched **sched_out,
 			  const struct switchto_sched_options *options)
 {
+	// cppcheck-suppress unreadVariable
+	NO_CANCELLATION;
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct switchto_sched_options chosen = { 0 };
 	struct switchto_sched *sched;
@@ -282,13 +263,17 @@ static int run_slots(struct switchto_sched *sched, struct worker *me)
 		switchto_owner_grant(sched->slot[i].dispatcher, &sched->slot[i]);
 
 	switchto_worker_dispatch(me, &sched->slot[0]);
-	while ((left = atomic_load(&sched->at_work)))
+	while ((left = atomic_load(&sched->at_work))) {
 		switchto_futex_wait(&sched->at_work, left, NEVER);
+		switchto_owner_check_fork(sched);
+	}
 	return 0;
 }
 
 int switchto_sched_run(struct switchto_sched *sched)
 {
+	// cppcheck-suppress unreadVariable
+	NO_CANCELLATION;
 	struct worker me = { .sched = sched, .tid = switchto_self() };
 	int error = 0, place;
 
@@ -308,7 +293,7 @@ int switchto_sched_run(struct switchto_sched *sched)
 		atomic_store(&sched->running, false);
 		return fail(error);
 	}
-	watch_exit(sched);
+	switchto_watch_exit(&sched->watched);
 	pthread_sigmask(SIG_SETMASK, NULL, &sched->mask);
 	sched->has_mask = true;
 	switchto_current = &me;
@@ -345,6 +330,9 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags)
 
 int switchto_sched_destroy(struct switchto_sched *sched)
 {
+	// cppcheck-suppress unreadVariable
+	NO_CANCELLATION;
+
 	if (!sched)
 		return fail(EINVAL);
 	if (is_parents(sched)) {

@@ -39,8 +39,8 @@ void switchto_waiter_begin(struct waiter *waiter)
 {
 	struct worker *me = switchto_current;
 
-	/* In a blocking region a task waits as any thread does. */
-	*waiter = (struct waiter){ .task = me && !me->in_region ? me->task : NULL };
+	switchto_waiter_begin_thread(waiter);
+	waiter->task = me && !me->in_region ? me->task : NULL;
 }
 
 /*
@@ -49,20 +49,27 @@ void switchto_waiter_begin(struct waiter *waiter)
  */
 static int thread_wait(struct waiter *waiter, nsec_t deadline)
 {
-	while (!atomic_load(&waiter->fired))
+	while (!atomic_load(&waiter->fired)) {
+		/* A handler has forked, and its child returned. */
+		if (waiter->generation != switchto_generation)
+			return EPERM;
 		if (switchto_futex_wait(&waiter->fired, 0, deadline) == ETIMEDOUT)
 			return atomic_load(&waiter->fired) ? 0 : ETIMEDOUT;
+	}
 	return 0;
 }
 
 int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels)
 {
-	struct worker *me;
+	struct worker *me = switchto_current;
 	uint32_t epoch;
 	int error = 0;
 
-	if (!waiter->task)
+	if (!waiter->task) {
+		if (cancels && me)
+			return is_between_tasks(me) ? EDEADLK : EINVAL;
 		return thread_wait(waiter, deadline);
+	}
 	me = enter();
 	if (!me)
 		return errno;

@@ -40,9 +40,27 @@ static ALWAYS_INLINE int sleep_in_line(struct worker *me, uint32_t how)
 /* The calling task parks, or with WAITING sleeps, where no unpark is for: 0 or an error number. */
 int switchto_sleep_pause(uint32_t how, nsec_t deadline);
 
-/* The caller is to wait, as a task or as a thread. */
+/*
+ * Is @me a worker without a task? Then the caller is a handler that interrupted the scheduler, or a
+ * policy. If it waited as a thread, the slot would stand.
+ */
+static inline bool is_between_tasks(const struct worker *me)
+{
+	return me && !me->task;
+}
+
+/* The caller is to wait, as a task or as a thread, such as a task in a blocking region. */
 void switchto_waiter_begin(struct waiter *waiter);
-/* 0 if it fired; ETIMEDOUT, ENOMEM; ECANCELED, if the task is cancelled and @cancels. */
+/* The same, as a thread. */
+static inline void switchto_waiter_begin_thread(struct waiter *waiter)
+{
+	*waiter = (struct waiter){ .generation = switchto_generation };
+}
+
+/*
+ * 0 if it fired; ETIMEDOUT, ENOMEM; EDEADLK; EPERM: a handler has forked, and this is the child. If
+ * @cancels, also ECANCELED, or EINVAL in a blocking region, where nothing would end the wait.
+ */
 int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels);
 
 /* The task of @me does not wait in @word any more, if no event has taken it out already. */
@@ -81,7 +99,7 @@ static ALWAYS_INLINE int slot_wait_once(struct worker *me, struct mark *mark,
 	if (unlikely(deadline) && switchto_deadline(deadline) < 0)
 		return EINVAL;
 	if (unlikely(!enter_task(me)))
-		return EDEADLK;
+		return not_entered(me);
 	prepare(task, WAITING);
 	if (unlikely(!atomic_compare_exchange_strong(word, &seen, (uintptr_t)task) &&
 		     mark_task(seen) != task)) {

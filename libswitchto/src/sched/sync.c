@@ -39,12 +39,26 @@ struct queued {
 	bool given; /* the mutex; set before it is woken */
 };
 
-/* Their addresses stand for a thread that is no task. */
-static _Thread_local _Alignas(ALL_GENERATIONS) char threads[ALL_GENERATIONS];
+/* Where a call has its struct queued: at the address of this generation. */
+struct place {
+	_Alignas(ALL_GENERATIONS) char memory[ALL_GENERATIONS + sizeof(struct queued)];
+};
+
+static inline struct queued *queued_in(struct place *place)
+{
+	return (struct queued *)(place->memory + switchto_generation_offset);
+}
+
+/* @queued, of a list of an object, or NULL: those who wait in the parent do not wait here. */
+static inline struct queued *own(struct queued *queued)
+{
+	return unlikely(switchto_generation) && is_ancestors(queued) ? NULL : queued;
+}
 
 static __attribute__((noinline)) void *this_thread(void)
 {
-	return threads + switchto_generation_offset;
+	// NOLINTNEXTLINE(performance-no-int-to-ptr): never dereferenced
+	return (void *)(likely(switchto_thread) ? switchto_thread : switchto_new_thread());
 }
 
 /* A task, or another thread. */
@@ -53,24 +67,19 @@ static inline void *myself(struct worker *me)
 	return likely(me && me->task) ? (void *)me->task : this_thread();
 }
 
-/* Also before a fork, of whose child it is the only thread. */
-static __attribute__((noinline)) bool is_this_thread(const void *owner)
-{
-	return (uintptr_t)owner - (uintptr_t)threads < sizeof(threads);
-}
-
 /* Has @me locked @mutex? */
 static inline bool has_locked(const struct switchto_mutex *mutex, struct worker *me)
 {
-	const void *owner = __atomic_load_n(&mutex->owner, __ATOMIC_RELAXED);
-
-	return likely(owner == myself(me)) || (!(me && me->task) && is_this_thread(owner));
+	return __atomic_load_n(&mutex->owner, __ATOMIC_RELAXED) == myself(me);
 }
 
 /* Is @owner of a mutex in a process whose child this is? */
 static inline bool owned_before_fork(const void *owner)
 {
-	return owner && (uintptr_t)owner % ALL_GENERATIONS != switchto_generation_offset;
+	if (likely(!switchto_generation))
+		return false;
+	return (uintptr_t)owner & 1 ? switchto_is_gone((uintptr_t)owner) :
+				      owner && is_ancestors(owner);
 }
 
 /* @who can't lock @mutex: an error number, or 0: it is worth waiting. */
@@ -126,7 +135,7 @@ static inline bool lock_or_push(struct switchto_mutex *mutex, struct queued *que
 			continue;
 		}
 		// NOLINTNEXTLINE(performance-no-int-to-ptr)
-		queued->next = (struct queued *)(word & ~(uintptr_t)FLAGS);
+		queued->next = own((struct queued *)(word & ~(uintptr_t)FLAGS));
 		if (likely(change(mutex, &word, (uintptr_t)queued | (word & FLAGS),
 				  __ATOMIC_RELEASE)))
 			return false;
@@ -156,17 +165,24 @@ static bool lock_or_stay(struct switchto_mutex *mutex, struct queued *queued)
 /* @who is a thread, or a task in a blocking region: it waits as any thread does. */
 static __attribute__((noinline)) int lock_in_thread(struct switchto_mutex *mutex, void *who)
 {
-	struct queued queued = { .who = who };
-	const int error = bad_lock(mutex, who);
+	struct place place;
+	struct queued *queued = queued_in(&place);
+	int error = bad_lock(mutex, who);
 
+	if (!error && is_between_tasks(switchto_current))
+		error = EDEADLK;
 	if (error)
-		return fail(is_this_thread(mutex->owner) ? EDEADLK : error);
-	if (lock_or_push(mutex, &queued, who))
+		return fail(error);
+	switchto_waiter_begin_thread(&queued->waiter);
+	queued->who = who;
+	if (lock_or_push(mutex, queued, who))
 		return 0;
 	do {
-		switchto_waiter_wait(&queued.waiter, NEVER, false);
-		atomic_store(&queued.waiter.fired, false);
-	} while (!queued.given && !lock_or_stay(mutex, &queued));
+		error = switchto_waiter_wait(&queued->waiter, NEVER, false);
+		if (error)
+			return fail(error);
+		atomic_store(&queued->waiter.fired, false);
+	} while (!queued->given && !lock_or_stay(mutex, queued));
 	return 0;
 }
 
@@ -200,17 +216,18 @@ static __attribute__((noinline)) void lock_again(struct switchto_mutex *mutex, s
 static ALWAYS_INLINE int lock_inside(struct switchto_mutex *mutex, struct worker *me,
 				     struct switchto_task *task)
 {
-	struct queued queued;
+	struct place place;
+	struct queued *queued = queued_in(&place);
 
-	queued.waiter.task = task;
-	queued.who = task;
+	queued->waiter.task = task;
+	queued->who = task;
 	begin_locking(task);
-	if (likely(!lock_or_push(mutex, &queued, task))) {
+	if (likely(!lock_or_push(mutex, queued, task))) {
 		window();
 		probe2(sleep, task, LOCKING);
 		dispatch_task(me);
-		if (!queued.given)
-			lock_again(mutex, me, &queued);
+		if (!queued->given)
+			lock_again(mutex, me, queued);
 	} else {
 		end_locking(task);
 	}
@@ -326,13 +343,34 @@ static ALWAYS_INLINE int wake(struct worker *me, struct queued *queued)
 	return ready(me, task, false);
 }
 
+/* Drops those who wait for @mutex in the parent. The caller has it. */
+static __attribute__((noinline)) void drop_ancestors(struct switchto_mutex *mutex)
+{
+	uintptr_t word;
+
+	/* The flags are of the oldest. */
+	if (!own(mutex->waiters)) {
+		mutex->waiters = NULL;
+		__atomic_fetch_and(&mutex->word, ~(uintptr_t)(WOKEN | GIVEN), __ATOMIC_RELAXED);
+	}
+	word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
+	// NOLINTNEXTLINE(performance-no-int-to-ptr)
+	while (!own((struct queued *)(word & ~(uintptr_t)FLAGS)) &&
+	       !change(mutex, &word, word & FLAGS, __ATOMIC_ACQUIRE))
+		;
+}
+
 /* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
 static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex, struct worker *me)
 {
-	/* Acquires from the oldest, when it is to be woken: it may have slept again. */
-	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE);
-	struct queued *first = mutex->waiters;
+	struct queued *first;
+	uintptr_t word;
 
+	if (unlikely(switchto_generation))
+		drop_ancestors(mutex);
+	/* Acquires from the oldest, when it is to be woken: it may have slept again. */
+	word = __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE);
+	first = mutex->waiters;
 	for (;;) {
 		if (!first && word > FLAGS) {
 			if (!change(mutex, &word, word & FLAGS, __ATOMIC_ACQUIRE))
@@ -394,6 +432,14 @@ int switchto_mutex_unlock(struct switchto_mutex *mutex)
 	return unlock(mutex, me);
 }
 
+bool switchto_is_in_use(const struct switchto_mutex *mutex)
+{
+	const void *owner = __atomic_load_n(&mutex->owner, __ATOMIC_RELAXED);
+
+	return __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE) && !owned_before_fork(owner) &&
+	       (!mutex->waiters || own(mutex->waiters));
+}
+
 void switchto_lock_inner(struct switchto_mutex *mutex)
 {
 	if (unlikely(switchto_mutex_lock(mutex)))
@@ -406,7 +452,7 @@ void switchto_lock_inner(struct switchto_mutex *mutex)
 
 static void append(struct switchto_queue *queue, struct queued *queued)
 {
-	struct queued *last = queue->last;
+	struct queued *last = own(queue->last);
 
 	queued->next = NULL;
 	queued->prev = last;
@@ -443,6 +489,8 @@ static struct queued *take_first(struct switchto_queue *queue)
 {
 	struct queued *first = queue->first;
 
+	if (first)
+		first = own(first);
 	while (first && !queued_claim(first))
 		first = first->next;
 	if (first)
@@ -453,23 +501,27 @@ static struct queued *take_first(struct switchto_queue *queue)
 /* The caller has queue->lock, and does not afterwards. 0 or an error number. */
 static int wait_in(struct switchto_queue *queue, nsec_t deadline, struct switchto_mutex *mutex)
 {
-	struct queued queued;
+	struct place place;
+	struct queued *queued = queued_in(&place);
 	int error;
 
-	switchto_waiter_begin(&queued.waiter);
-	append(queue, &queued);
+	switchto_waiter_begin(&queued->waiter);
+	append(queue, queued);
 	switchto_mutex_unlock(&queue->lock);
 	if (mutex)
 		switchto_mutex_unlock(mutex);
-	error = switchto_waiter_wait(&queued.waiter, deadline, true);
-	if (error && !queued_claim(&queued)) {
+	error = switchto_waiter_wait(&queued->waiter, deadline, true);
+	/* A child, where this is in no list any more. */
+	if (error == EPERM)
+		return error;
+	if (error && !queued_claim(queued)) {
 		/* Who has claimed it will fire. */
-		switchto_waiter_wait(&queued.waiter, NEVER, false);
+		switchto_waiter_wait(&queued->waiter, NEVER, false);
 		error = 0;
 	}
 	if (error) {
 		switchto_lock_inner(&queue->lock);
-		take_out(queue, &queued);
+		take_out(queue, queued);
 		switchto_mutex_unlock(&queue->lock);
 	}
 	return error;

@@ -6,5 +6,7 @@
 #include "sleep.h"
 
 void switchto_lock_inner(struct switchto_mutex *mutex);
+/* Has a thread of this process locked it? */
+bool switchto_is_in_use(const struct switchto_mutex *mutex);
 
 #endif /* SWITCHTO_SCHED_SYNC_H */

@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,47 @@
 
 unsigned int switchto_generation, switchto_generation_offset;
 
+_Thread_local uintptr_t switchto_thread __attribute__((tls_model("initial-exec")));
+static _Atomic uintptr_t next_thread = 1;
+
+/* Numbers below @first are of threads of the parent. One of them has forked. */
+static uintptr_t first, forker;
+
+uintptr_t switchto_new_thread(void)
+{
+	switchto_thread = atomic_fetch_add(&next_thread, 2);
+	return switchto_thread;
+}
+
+bool switchto_is_gone(uintptr_t thread)
+{
+	return thread < first && thread != forker;
+}
+
+void switchto_sys_forked(void)
+{
+	switchto_generation++;
+	first = atomic_load(&next_thread);
+	forker = switchto_thread;
+}
+
 atomic_bool switchto_exiting;
+
+/* Each takes memory for ever, so what is made by the thousand is not watched. */
+enum { MOST_WATCHED = 1000 };
+
+int switchto_no_cancellation(void)
+{
+	int state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	return state;
+}
+
+void switchto_set_cancellation(const int *state)
+{
+	pthread_setcancelstate(*state, NULL);
+}
 
 nsec_t switchto_now(void)
 {
@@ -58,14 +99,30 @@ unsigned int switchto_cpus(void)
 	return sched_getaffinity(0, sizeof(cpus), &cpus) ? 1 : (unsigned int)CPU_COUNT(&cpus);
 }
 
+static void at_exit(void)
+{
+	atomic_store(&switchto_exiting, true);
+}
+
+void switchto_watch_exit(atomic_bool *watched)
+{
+	static atomic_uint times;
+
+	if (!atomic_load(watched) && !atomic_exchange(watched, true) &&
+	    atomic_load(&times) < MOST_WATCHED && atomic_fetch_add(&times, 1) < MOST_WATCHED)
+		atexit(at_exit);
+}
+
 void switchto_broken(const char *what)
 {
+	switchto_no_cancellation();
 	fprintf(stderr, "libswitchto-sched: %s: %s, giving up\n", what, strerror(errno));
 	abort();
 }
 
 void switchto_misused(const char *what)
 {
+	switchto_no_cancellation();
 	fprintf(stderr, "libswitchto-sched: %s\n", what);
 	abort();
 }

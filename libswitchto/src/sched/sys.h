@@ -69,6 +69,22 @@ static inline long call6(long number, long a, long b, long c, long d, long e, lo
 #define CALL_(number, a, b, c, d, e, f, ...) \
 	call6(number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 
+/*
+ * No call of the layer is a cancellation point: to end in the middle of its work would break what
+ * others wait for. So where the C library's function is one, the system call is made like this, and
+ * never fails by fault(); or a function that does more of the kind begins with NO_CANCELLATION.
+ */
+#define SURE_CALL(name, ...) SURE_CALL_(SYS_##name, __VA_ARGS__, 0, 0, 0, 0, 0)
+#define SURE_CALL_(number, a, b, c, d, e, f, ...) \
+	SYSTEM_CALL(number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
+#define NO_CANCELLATION                                                                \
+	__attribute__((cleanup(switchto_set_cancellation), unused)) int cancellation = \
+		switchto_no_cancellation()
+
+int switchto_no_cancellation(void);
+void switchto_set_cancellation(const int *state);
+
 nsec_t switchto_now(void);
 /* Of NULL: NEVER; of a time that can't be: -1. */
 nsec_t switchto_deadline(const struct timespec *deadline);
@@ -86,8 +102,24 @@ extern unsigned int switchto_generation;
 /* The same as a multiple of GENERATION_SIZE, less than ALL_GENERATIONS: types.h. */
 extern unsigned int switchto_generation_offset;
 
+/*
+ * What stands for the calling thread, if it is no task: an odd number, which no other thread has. 0:
+ * it has none yet.
+ */
+extern _Thread_local uintptr_t switchto_thread __attribute__((tls_model("initial-exec")));
+uintptr_t switchto_new_thread(void);
+/* Is @thread such a number, of a thread that the forks have left behind? */
+bool switchto_is_gone(uintptr_t thread);
+/* In the child of a fork. */
+void switchto_sys_forked(void);
+
 /* exit(3) ends the program: destructors of static objects may find them in use. */
 extern atomic_bool switchto_exiting;
+/*
+ * exit(3) sets it before the destructors of what was made before this call, such as the object with
+ * @watched in a static one. Once for each object, when it first comes to be in use.
+ */
+void switchto_watch_exit(atomic_bool *watched);
 
 /* Ends the program: @what, a call, must not fail as errno says. */
 _Noreturn void switchto_broken(const char *what);

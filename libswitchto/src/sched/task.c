@@ -38,6 +38,7 @@ static struct slot *slot_for(struct switchto_sched *sched)
 		atomic_fetch_add(&sched->tasks, 1);
 		return likely(sched->slots == 1) ? me->slot : slot_near(sched, me->slot);
 	}
+	switchto_watch_exit(&sched->watched);
 	/* Dispatchers may be about to end just now: not once the task counts, unless all are. */
 	pthread_mutex_lock(&sched->lock);
 	slot = &sched->slot[sched->next_slot++ % sched->slots];
@@ -144,7 +145,7 @@ static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
 
 	if (unlikely(error))
 		return error;
-	if (me && me->task == task)
+	if (me && (me->task == task || !me->task))
 		return EDEADLK;
 	switchto_waiter_begin(&waiter);
 	if (!atomic_compare_exchange_strong(&task->joiner, &other, &waiter))
@@ -277,6 +278,12 @@ int switchto_sleep_until(const struct timespec *deadline)
 	return error && error != ETIMEDOUT ? fail(error) : 0;
 }
 
+/* @task does not have to be woken. */
+static inline int unparked(struct worker *me, const struct switchto_task *task)
+{
+	return unlikely(is_parents(task->sched)) ? fail(EPERM) : spent_by(me);
+}
+
 int switchto_unpark(struct switchto_task *task)
 {
 	struct worker *me = switchto_current;
@@ -289,11 +296,11 @@ int switchto_unpark(struct switchto_task *task)
 		if (state & FINISHED)
 			return fail(ESRCH);
 		if (state & TOKEN)
-			return spent_by(me);
+			return unparked(me, task);
 	} while (!atomic_compare_exchange_weak(&task->state, &state,
 					       state & PARKED ? 0 : state | TOKEN));
 	window();
-	if (state & PARKED && unlikely(ready(me, task, true)))
-		return -1;
-	return spent_by(me);
+	if (!(state & PARKED))
+		return unparked(me, task);
+	return unlikely(ready(me, task, true)) ? -1 : spent_by(me);
 }

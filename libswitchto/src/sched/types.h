@@ -206,8 +206,8 @@ struct switchto_sched {
 	atomic_bool has_worker;	 /* for tasks */
 	sigset_t mask;		 /* of its threads, from the first run on */
 	bool has_mask;
-	bool watched;	   /* exit(3) */
-	atomic_uint tasks; /* that have not ended */
+	atomic_bool watched; /* exit(3) */
+	atomic_uint tasks;   /* that have not ended */
 	atomic_bool running, stopping, cancels;
 	atomic_uint visitors;	  /* threads that are in a call and hold no task */
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
@@ -240,15 +240,23 @@ static inline bool is_parents(const struct switchto_sched *sched)
 }
 
 /*
- * The address of a task, and of what stands for a thread that is none, says which generation they are
- * of, see GENERATIONS: so the owner of a mutex, which may be gone, need not be asked.
+ * The address of a task, and of a struct queued (sync.c), says which generation they are of: so what
+ * an object points to, which may be gone in the child of a fork, need not be asked. The number of
+ * generations that can be told apart is in sched.h.
  */
-enum { GENERATIONS = 4, GENERATION_SIZE = 16, ALL_GENERATIONS = GENERATIONS * GENERATION_SIZE };
+enum { GENERATIONS = 16, GENERATION_SIZE = 16, ALL_GENERATIONS = GENERATIONS * GENERATION_SIZE };
+
+/* Is @address that of a process whose child this is? */
+static inline bool is_ancestors(const void *address)
+{
+	return (uintptr_t)address % ALL_GENERATIONS != switchto_generation_offset;
+}
 
 /* Where a task, or another thread, waits until it is told to go on: sleep.h, wake.h. */
 struct waiter {
 	struct switchto_task *task; /* NULL: another thread */
 	_Atomic uint32_t fired;
+	unsigned int generation; /* of a thread: the process that it waits in */
 };
 
 #endif /* SWITCHTO_SCHED_TYPES_H */

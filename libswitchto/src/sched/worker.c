@@ -193,5 +193,7 @@ void *switchto_worker_main(void *worker)
 	pthread_cleanup_push(thread_exits, NULL);
 	serve(me);
 	pthread_cleanup_pop(false);
+	/* For destructors of thread-local variables. */
+	switchto_current = NULL;
 	return NULL;
 }
