@@ -9,15 +9,22 @@
 //	sched.run();
 //	task.join();
 //
-// Time points are of std::chrono::steady_clock, which on Linux is CLOCK_MONOTONIC.
+// Time points are of std::chrono::steady_clock, which on Linux is CLOCK_MONOTONIC, in any unit. A time
+// that is out of range counts as the nearest one in range. There are no functions for other clocks, and
+// no wait_for(): add to steady_clock::now().
+//
+// A task's function, with all that it has captured, is destroyed before the task ends, as with
+// std::thread. An exception of a detached task calls std::terminate(). But a detached task that was
+// cancelled, for example by stop(true), may end by the exception of ECANCELED.
 #ifndef SWITCHTO_SCHED_HPP
 #define SWITCHTO_SCHED_HPP
 
 #include <switchto/sched.h>
 
-#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstdio>
 #include <exception>
@@ -31,6 +38,8 @@
 namespace switchto {
 
 using time_point = std::chrono::steady_clock::time_point;
+template <typename Duration>
+using steady_time = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
 namespace detail {
 
@@ -49,29 +58,44 @@ inline bool check_time(int result, const char *call)
 	return true;
 }
 
-// A time before the clock's beginning has passed, as the beginning itself has.
-inline timespec to_timespec(time_point time)
+// Never early, but not before the clock's beginning, nor after the last time that there is.
+template <typename Duration>
+time_point clamp(steady_time<Duration> time)
 {
-	const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-				std::max(time, time_point()).time_since_epoch())
-				.count();
+	using precise = std::chrono::duration<long double, time_point::period>;
+	const long double ticks = precise(time.time_since_epoch()).count();
+
+	if (!(ticks > 0))
+		return time_point();
+	if (ticks >= precise(time_point::max().time_since_epoch()).count())
+		return time_point::max();
+	return time_point(time_point::duration(static_cast<time_point::rep>(std::ceil(ticks))));
+}
+
+// The usual unit, without floating point.
+inline time_point clamp(time_point time)
+{
+	return time < time_point() ? time_point() : time;
+}
+
+template <typename Duration>
+timespec to_timespec(steady_time<Duration> time)
+{
+	const auto ns =
+		std::chrono::duration_cast<std::chrono::nanoseconds>(clamp(time).time_since_epoch())
+			.count();
 
 	return { static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000) };
 }
 
-// @time from now, never early; or the last time that there is.
+// @time from now.
 template <typename Rep, typename Period>
 time_point from_now(const std::chrono::duration<Rep, Period> &time)
 {
-	using seconds = std::chrono::duration<long double>;
-	const time_point now = std::chrono::steady_clock::now();
+	using precise = std::chrono::duration<long double, time_point::period>;
+	const precise now = std::chrono::steady_clock::now().time_since_epoch();
 
-	if (!(seconds(time) > seconds(0)))
-		return now;
-	// A double has no nanoseconds in so long a time, but nobody waits so long either.
-	if (seconds(time) >= seconds(time_point::max() - now) - seconds(1))
-		return time_point::max();
-	return now + std::chrono::ceil<time_point::duration>(time);
+	return clamp(steady_time<precise>(now + precise(time)));
 }
 
 // A destructor of an object that is in use.
@@ -299,14 +323,16 @@ inline void park()
 }
 
 // False: nobody unparked it in time.
-inline bool park_until(time_point time)
+template <typename Duration = time_point::duration>
+bool park_until(steady_time<Duration> time)
 {
 	const timespec deadline = detail::to_timespec(time);
 
 	return detail::check_time(switchto_park(&deadline), "switchto_park");
 }
 
-inline void sleep_until(time_point time)
+template <typename Duration = time_point::duration>
+void sleep_until(steady_time<Duration> time)
 {
 	const timespec deadline = detail::to_timespec(time);
 
@@ -375,7 +401,8 @@ public:
 		while (!predicate())
 			wait(lock);
 	}
-	std::cv_status wait_until(std::unique_lock<mutex> &lock, time_point time)
+	template <typename Duration = time_point::duration>
+	std::cv_status wait_until(std::unique_lock<mutex> &lock, steady_time<Duration> time)
 	{
 		const timespec deadline = detail::to_timespec(time);
 		const int result = switchto_cond_wait(&cond_, lock.mutex()->native_handle(),
@@ -385,8 +412,9 @@ public:
 			       std::cv_status::no_timeout :
 			       std::cv_status::timeout;
 	}
-	template <typename Predicate>
-	bool wait_until(std::unique_lock<mutex> &lock, time_point time, Predicate predicate)
+	template <typename Duration = time_point::duration, typename Predicate>
+	bool wait_until(std::unique_lock<mutex> &lock, steady_time<Duration> time,
+			Predicate predicate)
 	{
 		while (!predicate())
 			if (wait_until(lock, time) == std::cv_status::timeout)
@@ -405,7 +433,8 @@ public:
 	semaphore &operator=(const semaphore &) = delete;
 
 	void acquire() { detail::check(switchto_sem_wait(&sem_, nullptr), "switchto_sem_wait"); }
-	bool try_acquire_until(time_point time)
+	template <typename Duration = time_point::duration>
+	bool try_acquire_until(steady_time<Duration> time)
 	{
 		const timespec deadline = detail::to_timespec(time);
 
@@ -426,7 +455,8 @@ public:
 	void add(unsigned long count = 1) noexcept { switchto_group_add(&group_, count); }
 	void done() { detail::check(switchto_group_done(&group_), "switchto_group_done"); }
 	void wait() { detail::check(switchto_group_wait(&group_, nullptr), "switchto_group_wait"); }
-	bool wait_until(time_point time)
+	template <typename Duration = time_point::duration>
+	bool wait_until(steady_time<Duration> time)
 	{
 		const timespec deadline = detail::to_timespec(time);
 
