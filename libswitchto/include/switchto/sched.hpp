@@ -149,6 +149,7 @@ inline void run_joined(void *arg) noexcept
 class task {
 public:
 	task() = default;
+	// Takes over a handle of switchto_spawn(); then @job is nullptr.
 	task(switchto_task *handle, std::unique_ptr<detail::job> job)
 		: handle_(handle),
 		  job_(std::move(job))
@@ -182,7 +183,7 @@ public:
 		detail::check(switchto_join(handle_), "switchto_join");
 		handle_ = nullptr;
 		const std::unique_ptr<detail::job> job = std::move(job_);
-		if (job->thrown)
+		if (job && job->thrown)
 			std::rethrow_exception(job->thrown);
 	}
 	// False: it has ended.
@@ -375,7 +376,8 @@ public:
 
 	void lock() { detail::check(switchto_mutex_lock(&mutex_), "switchto_mutex_lock"); }
 	bool try_lock() { return switchto_mutex_trylock(&mutex_) == 0; }
-	void unlock() { switchto_mutex_unlock(&mutex_); }
+	// Throws std::errc::operation_not_permitted if the caller does not have it.
+	void unlock() { detail::check(switchto_mutex_unlock(&mutex_), "switchto_mutex_unlock"); }
 	switchto_mutex *native_handle() noexcept { return &mutex_; }
 
 private:
@@ -392,7 +394,7 @@ public:
 	void notify_all() noexcept { switchto_cond_broadcast(&cond_); }
 	void wait(std::unique_lock<mutex> &lock)
 	{
-		detail::check(switchto_cond_wait(&cond_, lock.mutex()->native_handle(), nullptr),
+		detail::check(switchto_cond_wait(&cond_, native(lock), nullptr),
 			      "switchto_cond_wait");
 	}
 	template <typename Predicate>
@@ -405,8 +407,7 @@ public:
 	std::cv_status wait_until(std::unique_lock<mutex> &lock, steady_time<Duration> time)
 	{
 		const timespec deadline = detail::to_timespec(time);
-		const int result = switchto_cond_wait(&cond_, lock.mutex()->native_handle(),
-						      &deadline);
+		const int result = switchto_cond_wait(&cond_, native(lock), &deadline);
 
 		return detail::check_time(result, "switchto_cond_wait") ?
 			       std::cv_status::no_timeout :
@@ -423,6 +424,14 @@ public:
 	}
 
 private:
+	static switchto_mutex *native(const std::unique_lock<mutex> &lock)
+	{
+		if (!lock.mutex())
+			throw std::system_error(EPERM, std::generic_category(),
+						"switchto_cond_wait");
+		return lock.mutex()->native_handle();
+	}
+
 	switchto_cond cond_ = {};
 };
 
