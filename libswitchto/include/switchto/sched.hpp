@@ -34,6 +34,7 @@
 #include <system_error>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace switchto {
 
@@ -98,10 +99,10 @@ time_point from_now(const std::chrono::duration<Rep, Period> &time)
 	return clamp(steady_time<precise>(now + precise(time)));
 }
 
-// A destructor of an object that is in use.
-[[noreturn]] inline void in_use(const char *what) noexcept
+// Misuse that a destructor finds.
+[[noreturn]] inline void misused(const char *text) noexcept
 {
-	std::fprintf(stderr, "libswitchto-sched: a %s was destroyed while it was in use\n", what);
+	std::fprintf(stderr, "libswitchto-sched: %s\n", text);
 	std::terminate();
 }
 
@@ -113,23 +114,51 @@ struct job {
 	job &operator=(const job &) = delete;
 	virtual ~job() = default;
 	virtual void run() = 0;
+	virtual void destroy_function() = 0;
 };
 
 template <typename F>
 struct job_of final : job {
-	F function;
+	std::optional<F> function;
 
 	explicit job_of(F f)
 		: function(std::move(f))
 	{
 	}
-	void run() override { function(); }
+	void run() override { (*function)(); }
+	void destroy_function() override { function.reset(); }
 };
 
+inline bool is_cancelled() noexcept
+{
+	const timespec past = {};
+
+	return switchto_sleep_until(&past) == -1 && errno == ECANCELED;
+}
+
 // Nobody could catch an exception of a detached task: it calls std::terminate().
+inline void run_uncaught(job *job)
+{
+	try {
+		job->run();
+	} catch (const std::system_error &error) {
+		if (error.code() != std::errc::operation_canceled || !is_cancelled())
+			throw;
+	}
+}
+
 inline void run_detached(void *arg) noexcept
 {
-	std::unique_ptr<job>(static_cast<job *>(arg))->run();
+	run_uncaught(std::unique_ptr<job>(static_cast<job *>(arg)).get());
+}
+
+// As run_detached(), but the scheduler owns the job.
+inline void run_early(void *arg) noexcept
+{
+	job *j = static_cast<job *>(arg);
+
+	run_uncaught(j);
+	j->destroy_function();
 }
 
 inline void run_joined(void *arg) noexcept
@@ -141,6 +170,7 @@ inline void run_joined(void *arg) noexcept
 	} catch (...) {
 		j->thrown = std::current_exception();
 	}
+	j->destroy_function();
 }
 
 } // namespace detail
@@ -211,7 +241,8 @@ private:
 			// A task that calls exit() may have its own handle in a static object. In the
 			// child of a fork, the task is the parent's.
 			if (errno != EDEADLK && errno != EPERM)
-				std::terminate();
+				detail::misused("the handle of a switchto::task was given back "
+						"by others");
 			job_.release(); // NOLINT(bugprone-unused-return-value): in use
 		}
 		handle_ = nullptr;
@@ -221,13 +252,13 @@ private:
 namespace detail {
 
 template <typename F>
-task spawn(switchto_sched *sched, F &&function, const switchto_task_attr *attr)
+task spawn(switchto_sched *sched, F &&function, const switchto_task_attr *attr,
+	   void (*run)(void *) = run_joined)
 {
 	auto job = std::make_unique<job_of<std::decay_t<F>>>(std::forward<F>(function));
 	switchto_task *handle = nullptr;
 
-	check(switchto_spawn(sched, run_joined, static_cast<detail::job *>(job.get()), attr,
-			     &handle),
+	check(switchto_spawn(sched, run, static_cast<detail::job *>(job.get()), attr, &handle),
 	      "switchto_spawn");
 	return task(handle, std::move(job));
 }
@@ -260,14 +291,36 @@ public:
 	}
 	scheduler(const scheduler &) = delete;
 	scheduler &operator=(const scheduler &) = delete;
-	// There must be no tasks any more, unless exit() ends the program.
+	// Drops detached tasks that have not begun, as after an exception of run(). There must be no
+	// others any more, unless exit() ends the program: declare a switchto::task after its
+	// scheduler.
 	~scheduler()
 	{
-		if (switchto_sched_destroy(sched_) && !switchto_task_self())
-			detail::in_use("scheduler");
+		early_.clear();
+		if (switchto_sched_destroy(sched_))
+			detail::misused("a scheduler was destroyed while it was in use");
 	}
 
-	void run() { detail::check(switchto_sched_run(sched_), "switchto_sched_run"); }
+	void run()
+	{
+		std::vector<task> early;
+
+		{
+			const std::lock_guard<std::mutex> guard(lock_);
+			running_++;
+			early.swap(early_);
+		}
+		const int result = switchto_sched_run(sched_), error = errno;
+		{
+			const std::lock_guard<std::mutex> guard(lock_);
+			running_--;
+			// Of two runs at once, one has them.
+			if (result && !early.empty())
+				early.swap(early_);
+		}
+		errno = error;
+		detail::check(result, "switchto_sched_run");
+	}
 	void stop(bool cancel = false)
 	{
 		detail::check(switchto_sched_stop(sched_, cancel ? SWITCHTO_STOP_CANCEL : 0),
@@ -281,6 +334,14 @@ public:
 	template <typename F>
 	void spawn_detached(F &&function, const switchto_task_attr *attr = nullptr)
 	{
+		if (running_ == 0) {
+			const std::lock_guard<std::mutex> guard(lock_);
+			if (running_ == 0) {
+				early_.push_back(detail::spawn(sched_, std::forward<F>(function),
+							       attr, detail::run_early));
+				return;
+			}
+		}
 		detail::spawn_detached(sched_, std::forward<F>(function), attr);
 	}
 	switchto_sched *native_handle() const noexcept { return sched_; }
@@ -296,6 +357,9 @@ private:
 	}
 
 	switchto_sched *sched_ = nullptr;
+	std::mutex lock_;			 // of the rest
+	std::vector<task> early_;		 // detached ones that wait for run()
+	std::atomic<unsigned int> running_{ 0 }; // calls of run()
 };
 
 // For tasks: in the caller's scheduler.
@@ -493,7 +557,7 @@ public:
 	~channel()
 	{
 		if (switchto_chan_destroy(chan_))
-			detail::in_use("channel");
+			detail::misused("a channel was destroyed while it was in use");
 	}
 
 	// False: it is closed.
