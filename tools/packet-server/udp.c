@@ -206,6 +206,30 @@ static void open_burst(struct udp *udp, struct burst *burst)
 	burst->size = kept;
 }
 
+/*
+ * Does a packet seem to come from this very port? The answer to it would be the next such packet, and
+ * so on. An address that can be bound is one of this machine.
+ */
+static bool is_own(const struct udp *udp, const struct sockaddr_in *peer)
+{
+	const struct sockaddr_in *own = &udp->options->address;
+	struct sockaddr_in local = *peer;
+	bool found = true;
+	int fd;
+
+	if (peer->sin_port != own->sin_port)
+		return false;
+	if (own->sin_addr.s_addr != INADDR_ANY)
+		return peer->sin_addr.s_addr == own->sin_addr.s_addr;
+	local.sin_port = 0;
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd != -1) {
+		found = bind(fd, (const struct sockaddr *)&local, sizeof(local)) == 0;
+		close(fd);
+	}
+	return found;
+}
+
 static void echo_session(void *session);
 static void reliable_session(void *session);
 
@@ -214,9 +238,14 @@ static struct session *begin(struct udp *udp, const struct burst *burst)
 {
 	const struct key key = key_of(&burst->peer);
 	const bool reliable = udp->options->what == UDP_RELIABLE;
-	struct session *session = calloc(1, sizeof(*session));
+	struct session *session;
 	uint32_t number = 0;
 
+	if (is_own(udp, &burst->peer)) {
+		count(udp->counters, strays, packets_of(burst));
+		return NULL;
+	}
+	session = calloc(1, sizeof(*session));
 	if (reliable) {
 		const uint32_t head = udp->crypto ? NONCE_SIZE : 0,
 			       more = udp->crypto ? CRYPTO_OVERHEAD : 0;
@@ -439,9 +468,10 @@ static struct burst *next_bursts(struct session *session, const struct timespec 
 static void end_session(struct session *session)
 {
 	struct udp *udp = session->udp;
-	const struct key key = { session->peer.sin_addr.s_addr, session->peer.sin_port };
+	struct key key;
 
 	lock(udp);
+	key = key_of(&session->peer);
 	/* Packets that came meanwhile are lost with it. */
 	if (session->busy)
 		is_last(session);
