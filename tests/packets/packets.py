@@ -483,7 +483,8 @@ def test_http():
                     ("/", 200, files["index.html"]), ("/large", 200, files["large"]),
                     ("/empty", 200, b""), ("/nothing", 404, None), ("/folder", 404, None),
                     ("/../../../../../../etc/hostname", 404, None), ("/out", 404, None),
-                    ("/%2e%2e/%2e%2e/etc/hostname", 404, None), ("/large?x", 200, files["large"])):
+                    ("/%2e%2e/%2e%2e/etc/hostname", 404, None), ("/large?x", 200, files["large"]),
+                    ("http://any.example/empty", 200, b"")):
                 client.request("GET", path)
                 answer = client.getresponse()
                 found = answer.read()
@@ -503,7 +504,7 @@ def test_http():
                     found += piece
                 assert found.count(b"200 OK") == 3 and found.count(b"hello\n") == 2, found
             stats = server.stop()
-            assert stats["requests"] == 8 and stats["errors"] == 6, stats
+            assert stats["requests"] == 9 and stats["errors"] == 6, stats
         refused_requests(root)
         slow_requests(root)
 
