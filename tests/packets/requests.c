@@ -30,6 +30,10 @@ static void requests(void **state)
 	http_parse("GET /a%20b?c HTTP/1.1\r\n\r\nGET", 28, &request);
 	assert_string_equal(request.path, "a b");
 	assert_true(request.keep);
+	http_parse("GET http://x/a%20b?c HTTP/1.1\r\n\r\n", 33, &request);
+	assert_string_equal(request.path, "a b");
+	http_parse("GET http://x HTTP/1.1\r\n\r\n", 25, &request);
+	assert_string_equal(request.path, "");
 	memset(long_head, 'x', sizeof(long_head));
 	assert_int_equal(http_parse(long_head, sizeof(long_head), &request), HTTP_HEAD_MAX);
 	assert_int_equal(request.status, 431);
@@ -66,6 +70,25 @@ static const struct {
 	{ "HEADS / HTTP/1.1", 405 },
 	{ "G(T / HTTP/1.1", 400 },
 	{ "GET x HTTP/1.1", 400 },
+	/* The absolute form, which a server must accept. */
+	{ "GET http://127.0.0.1/ HTTP/1.1", 200 },
+	{ "GET HTTP://x/a%20b?c HTTP/1.1", 200 },
+	{ "GET http://x.example:8080 HTTP/1.1", 200 },
+	{ "GET http://[::1]:80?c HTTP/1.1", 200 },
+	{ "HEAD http://x/ HTTP/1.0", 200 },
+	{ "POST http://x/ HTTP/1.1", 405 },
+	{ "GET http:// HTTP/1.1", 400 },
+	{ "GET http:/// HTTP/1.1", 400 },
+	{ "GET http://:80/ HTTP/1.1", 400 },
+	{ "GET http://a@x/ HTTP/1.1", 400 },
+	{ "GET http://[::1/ HTTP/1.1", 400 },
+	{ "GET http://x:y/ HTTP/1.1", 400 },
+	{ "GET http://x/%zz HTTP/1.1", 400 },
+	{ "GET http:/x HTTP/1.1", 400 },
+	{ "GET http:x HTTP/1.1", 400 },
+	{ "GET httpx://x/ HTTP/1.1", 400 },
+	{ "GET ftp://x/ HTTP/1.1", 400 },
+	{ "GET * HTTP/1.1", 400 },
 	{ "GET /%zz HTTP/1.1", 400 },
 	{ "GET /%0 HTTP/1.1", 400 },
 	{ "GET /%00 HTTP/1.1", 400 },
@@ -104,6 +127,35 @@ static const struct {
 	{ "Host:x", 200, false },
 	{ "Host:", 200, false },
 	{ "Host: \t x \t ", 200, false },
+	{ "Host: x.example:8080", 200, false },
+	{ "Host: x:", 200, false },
+	{ "Host: 127.0.0.1:80", 200, false },
+	{ "Host: [::1]", 200, false },
+	{ "Host: [2001:db8::192.0.2.1]:8080", 200, false },
+	{ "Host: a-z_~%20!$&'()*+,;=", 200, false },
+	{ "Host: a b", 400, false },
+	{ "Host: a b/@", 400, false },
+	{ "Host: x/", 400, false },
+	{ "Host: a@x", 400, false },
+	{ "Host: http://x", 400, false },
+	{ "Host: x:y", 400, false },
+	{ "Host: x:1:2", 400, false },
+	{ "Host: x:-1", 400, false },
+	{ "Host: ::1", 400, false },
+	{ "Host: [", 400, false },
+	{ "Host: []", 400, false },
+	{ "Host: [x]", 400, false },
+	{ "Host: [::1", 400, false },
+	{ "Host: ::1]", 400, false },
+	{ "Host: [::1]x", 400, false },
+	{ "Host: [::1][::1]", 400, false },
+	{ "Host: [::::]", 400, false },
+	{ "Host: [0000:0000:0000:0000:0000:0000:0000:0000:0000:0000]", 400, false },
+	{ "Host: %", 400, false },
+	{ "Host: %2", 400, false },
+	{ "Host: %zz", 400, false },
+	{ "Host: x\\", 400, false },
+	{ "Host: \xe4", 400, false },
 	{ "X-\x60|~: \xe4\xf6 \t(\"\\", 200, false },
 	/* The length of a body: only none is served. */
 	{ LENGTH ": 0", 200, false },
@@ -225,6 +277,32 @@ static void heads_of_requests(void **state)
 	assert_int_equal(status_of("GET / HTTP/1.0\r\n" LENGTH ": 40\r\n\r\n"), 413);
 }
 
+/* The answer to a HEAD has no body, whatever is wrong with the request. */
+static void heads_only(void **state)
+{
+	static const char *const texts[] = {
+		"HEAD / HTTP/1.1\r\n\r\n",	   "\r\nHEAD / HTTP/1.1\r\n\r\n",
+		"HEAD / HTTP/2.0\r\n\r\n",	   "HEAD  / HTTP/1.1\r\n\r\n",
+		"HEAD x HTTP/1.1\r\n\r\n",	   "HEAD / HTTP/1.1\r\nX\r\n\r\n",
+		"HEAD / HTTP/1.1\r\n\x01\r\n\r\n", "GET / HTTP/2.0\r\n\r\n",
+		"HEADS / HTTP/1.1\r\n\r\n",
+	};
+	const size_t count = sizeof(texts) / sizeof(*texts);
+
+	(void)state;
+	for (size_t i = 0; i < count; i++) {
+		const bool head = i < count - 2;
+		struct http_request request;
+		char answer[200];
+
+		http_parse(texts[i], strlen(texts[i]), &request);
+		assert_int_equal(request.head_only, head);
+		http_head(answer, sizeof(answer), request.status, 0, &request);
+		if (request.status != 200)
+			assert_int_equal(strstr(answer, "\r\n\r\n")[4] == 0, head);
+	}
+}
+
 /* Not text: what does not become right with further bytes is refused at once. */
 static void bytes_of_requests(void **state)
 {
@@ -294,7 +372,7 @@ int main(void)
 	const struct CMUnitTest cases[] = {
 		cmocka_unit_test(requests),	     cmocka_unit_test(first_lines_of_requests),
 		cmocka_unit_test(heads_of_requests), cmocka_unit_test(bytes_of_requests),
-		cmocka_unit_test(many_fields),
+		cmocka_unit_test(many_fields),	     cmocka_unit_test(heads_only),
 	};
 
 	return cmocka_run_group_tests_name("requests", cases, NULL, NULL);

@@ -8,11 +8,16 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 extern "C" {
 #include <cmocka.h>
 }
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <switchto/switchto.h>
 
@@ -360,6 +365,310 @@ void strict_mutex(void **)
 	});
 }
 
+// Other units than the clock's own do not overflow on the way.
+void other_units(void **)
+{
+	using std::chrono::steady_clock;
+	using seconds = switchto::steady_time<std::chrono::seconds>;
+	using thirds = switchto::steady_time<std::chrono::duration<long, std::ratio<1, 3>>>;
+	using floats = switchto::steady_time<std::chrono::duration<double>>;
+
+	in_task([] {
+		switchto::mutex mutex;
+		switchto::condition_variable changed;
+		switchto::wait_group group;
+
+		group.add();
+		want_for_ever([] { switchto::this_task::park_until(seconds::max()); });
+		want_for_ever([] { switchto::this_task::sleep_until(floats::max()); });
+		want_for_ever([] { switchto::semaphore().try_acquire_until(thirds::max()); });
+		want_for_ever([&] { group.wait_until(seconds::max()); });
+		want_for_ever([&] {
+			std::unique_lock<switchto::mutex> lock(mutex);
+			changed.wait_until(lock, seconds::max());
+		});
+		want_for_ever([&] {
+			std::unique_lock<switchto::mutex> lock(mutex);
+			changed.wait_until(lock, seconds::max(), [] { return false; });
+		});
+		want_for_ever(
+			[] { switchto::this_task::sleep_for(thirds::max().time_since_epoch()); });
+		switchto::this_task::sleep_until(seconds::min());
+		switchto::this_task::sleep_until(thirds::min());
+		switchto::this_task::sleep_until(floats::min());
+		WANT(!switchto::this_task::park_until(seconds::min()));
+		WANT(!switchto::this_task::park_until({}));
+		WANT(!group.wait_until(floats::min()));
+		const floats later = steady_clock::now() + std::chrono::duration<double>(0.002);
+		switchto::this_task::sleep_until(later);
+		WANT(steady_clock::now() >= later);
+	});
+}
+
+// Ends the channel when the task ends, also by an exception, whoever started the task.
+struct closer {
+	switchto::channel<int> *channel;
+
+	explicit closer(switchto::channel<int> *of)
+		: channel(of)
+	{
+	}
+	closer(closer &&other) noexcept
+		: channel(std::exchange(other.channel, nullptr))
+	{
+	}
+	closer(const closer &) = delete;
+	closer &operator=(const closer &) = delete;
+	closer &operator=(closer &&) = delete;
+	~closer()
+	{
+		if (channel)
+			channel->close();
+	}
+};
+
+void captured(void **)
+{
+	in_task([] {
+		switchto::channel<int> channel(1), detached, thrown;
+		switchto::task task =
+			switchto::spawn([&channel, end = closer(&channel)] { channel.send(1); });
+		switchto::task thrower =
+			switchto::spawn([end = closer(&thrown)] { throw std::string("thrown"); });
+
+		switchto::spawn_detached([end = closer(&detached)] {});
+		WANT(channel.receive() == 1);
+		WANT(!channel.receive());
+		WANT(!detached.receive());
+		WANT(!thrown.receive());
+		task.join();
+		try {
+			thrower.join();
+			WANT(false);
+		} catch (const std::string &) {
+		}
+	});
+	switchto::scheduler sched(1);
+	switchto::channel<int> channel;
+
+	sched.spawn_detached([end = closer(&channel)] {});
+	sched.spawn_detached([&] { channel.receive(); });
+	sched.run();
+}
+
+// Such a task ends, and the program goes on.
+void cancelled_detached(void **)
+{
+	switchto::scheduler sched(1);
+
+	sched.spawn_detached([] { switchto::this_task::sleep_for(1h); });
+	sched.spawn_detached([&] {
+		switchto::spawn_detached([] { switchto::this_task::park(); });
+		switchto::this_task::yield();
+		sched.stop(true);
+	});
+	sched.run();
+}
+
+// What an exception before the run, or of it, leaves: tasks that have not begun.
+void dropped(void **)
+{
+	const auto given = std::make_shared<int>(1);
+	bool ran = false, caught = false;
+
+	try {
+		switchto::scheduler sched(1);
+
+		sched.spawn_detached([given, &ran] { ran = true; });
+		throw std::runtime_error("before the run");
+	} catch (const std::runtime_error &) {
+		caught = true;
+	}
+	assert_true(caught);
+	in_task([given, &ran] {
+		switchto::scheduler none(1), other(1);
+
+		none.spawn_detached([] { WANT(false); });
+		other.spawn_detached([given, &ran] { ran = true; });
+		try {
+			other.run();
+			WANT(false);
+		} catch (const std::system_error &error) {
+			WANT(error.code().value() == EPERM);
+		}
+		// They are still there for the next one.
+		std::thread([&] { other.run(); }).join();
+	});
+	assert_true(ran);
+	assert_int_equal(given.use_count(), 1);
+}
+
+// What a child of fork() ends with that calls @function. @text: what it says on stderr.
+template <typename F>
+int end_of_child(F function, std::string *text = nullptr)
+{
+	int pipes[2], status = -1;
+	char buffer[1000];
+
+	assert_int_equal(pipe(pipes), 0);
+	const pid_t child = fork();
+	if (child == 0) {
+		const rlimit none = {};
+
+		setrlimit(RLIMIT_CORE, &none);
+		alarm(20);
+		dup2(pipes[1], 2);
+		signal(SIGABRT, SIG_DFL);
+		function();
+		_exit(0);
+	}
+	close(pipes[1]);
+	for (ssize_t n; (n = read(pipes[0], buffer, sizeof(buffer))) > 0;)
+		if (text)
+			text->append(buffer, static_cast<std::size_t>(n));
+	close(pipes[0]);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	return status;
+}
+
+void run_without_threads()
+{
+	switchto::scheduler sched(2);
+	const rlimit none = {};
+
+	sched.spawn_detached([] {});
+	setrlimit(RLIMIT_NPROC, &none);
+	sched.run();
+}
+
+// The error of run() reaches the caller.
+void no_threads(void **)
+{
+	const int status = end_of_child([] {
+		int code = 0;
+
+		if (geteuid() == 0 && (setgid(65534) || setuid(65534)))
+			_exit(77);
+		try {
+			run_without_threads();
+		} catch (const std::system_error &error) {
+			code = error.code().value();
+		}
+		_exit(code == EAGAIN ? 0 : 1);
+	});
+
+	assert_true(status == 0 || status == 77 << 8);
+}
+
+// exit() with a scheduler in a static object, whose tasks have not begun.
+void static_scheduler(void **)
+{
+	const int status = end_of_child([] {
+		static switchto::scheduler sched(1);
+
+		sched.spawn_detached([] {});
+		std::exit(7);
+	});
+	const int in_a_task = end_of_child([] {
+		switchto::scheduler sched(1);
+
+		sched.spawn_detached([] {
+			static switchto::scheduler other(1);
+
+			other.spawn_detached([] {});
+			std::exit(7);
+		});
+		sched.run();
+	});
+
+	assert_int_equal(status, 7 << 8);
+	assert_int_equal(in_a_task, 7 << 8);
+}
+
+template <typename F>
+void want_abort(const char *why, F function)
+{
+	std::string text;
+	const int status = end_of_child(function, &text);
+
+	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGABRT ||
+	    text.find(why) == std::string::npos)
+		fail_msg("wanted '%s', found %#x and '%s'", why, static_cast<unsigned int>(status),
+			 text.c_str());
+}
+
+void misuse(void **)
+{
+	in_task([] {
+		switchto::mutex mutex;
+		switchto::condition_variable changed;
+		std::unique_lock<switchto::mutex> none, deferred(mutex, std::defer_lock);
+		int refused = 0;
+
+		for (int i = 0; i < 4; i++)
+			try {
+				if (i == 0)
+					mutex.unlock();
+				else if (i == 1)
+					changed.wait(none);
+				else if (i == 2)
+					changed.wait_until(none, soon());
+				else
+					changed.wait(deferred);
+			} catch (const std::system_error &error) {
+				refused += error.code().value() == EPERM;
+			}
+		WANT(refused == 4);
+	});
+
+	// A handle of C.
+	switchto::scheduler sched(1);
+	switchto_task *handle = nullptr;
+	assert_int_equal(switchto_spawn(
+				 sched.native_handle(), [](void *) {}, nullptr, nullptr, &handle),
+			 0);
+	switchto::task adopted(handle, nullptr);
+	sched.run();
+	adopted.join();
+
+	want_abort("given back by others", [] {
+		switchto::scheduler own(1);
+		const switchto::task task = own.spawn([] {});
+
+		switchto_detach(task.native_handle());
+	});
+	want_abort("scheduler was destroyed while it was in use", [] {
+		switchto::scheduler own(1);
+
+		own.spawn_detached([] {
+			auto *other = new switchto::scheduler(1);
+			switchto::semaphore begun;
+			std::thread([&] {
+				other->spawn_detached([&] {
+					begun.release();
+					switchto::this_task::park();
+				});
+				other->run();
+			}).detach();
+			begun.acquire();
+			delete other;
+		});
+		own.run();
+	});
+	want_abort("a stranger", [] {
+		switchto::scheduler own(1);
+
+		own.spawn_detached([] { throw std::runtime_error("a stranger"); });
+		own.run();
+	});
+	want_abort("spawn", [] {
+		switchto::scheduler own(1);
+
+		own.stop();
+		own.spawn_detached([] {});
+	});
+}
+
 } // namespace
 
 int main()
@@ -379,6 +688,13 @@ int main()
 		cmocka_unit_test(destructor_in_a_cancelled_task),
 		cmocka_unit_test(long_ago_and_for_ever),
 		cmocka_unit_test(strict_mutex),
+		cmocka_unit_test(other_units),
+		cmocka_unit_test(captured),
+		cmocka_unit_test(cancelled_detached),
+		cmocka_unit_test(dropped),
+		cmocka_unit_test(no_threads),
+		cmocka_unit_test(static_scheduler),
+		cmocka_unit_test(misuse),
 	};
 
 	if (!switchto_backend() && errno == ENOSYS)

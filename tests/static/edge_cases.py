@@ -58,7 +58,7 @@ def program_names(text):
     """The functions of a C program that are run as tests, or as parts of one."""
     # Names in comments don't count.
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
-    functions = set(re.findall(r"^static [\w *]*?\b(\w+)\([^)]*\)\n{", text, re.M))
+    functions = set(re.findall(r"^(?:static )?[\w *]*?\b(\w+)\([^)]*\)\n{", text, re.M))
     if "cmocka_unit_test(" in text or "CASE(" in text:
         listed = re.findall(r"(?:cmocka_unit_test\(|\bCASE\(\"\w+\", )(\w+)\)", text)
         return functions & set(listed)
@@ -89,7 +89,7 @@ class Sources:
             if not re.search(rf"\b{re.escape(path.name)}\b", self.built):
                 return "no CMakeLists.txt in tests/ builds or runs that file"
             text = read(path)
-            if path.suffix == ".c":
+            if path.suffix in (".c", ".cpp"):
                 return program_names(text)
             return set(re.findall(r"^(\w+)\(\)", text, re.M))
         path = TOP / "kernel" / "selftests" / file

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "http.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -19,35 +20,6 @@ static int digit(char c)
 		return c - '0';
 	c |= 0x20;
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* 200; or what is wrong with the path that ends at @end. */
-static int decode(const char *from, const char *end, char *to)
-{
-	size_t size = 0;
-
-	if (from == end || *from++ != '/')
-		return 400;
-	for (; from < end && *from != '?' && *from != '#'; from++) {
-		char c = *from;
-
-		if (c == '%') {
-			const int high = end - from > 2 ? digit(from[1]) : -1,
-				  low = end - from > 2 ? digit(from[2]) : -1;
-
-			if (high < 0 || low < 0)
-				return 400;
-			c = (char)(high << 4 | low);
-			from += 2;
-		}
-		if (c == 0)
-			return 400;
-		if (size + 1 == HTTP_PATH_MAX)
-			return 414;
-		to[size++] = c;
-	}
-	to[size] = 0;
-	return 200;
 }
 
 /* A part of the head. */
@@ -91,6 +63,86 @@ static bool is_token(struct span span)
 	return span.at < span.end;
 }
 
+/* The value of a Host field: "host", "host:port", "[IPv6]" and so on; also nothing. */
+static bool is_host(struct span host)
+{
+	char address[INET6_ADDRSTRLEN] = "";
+	struct in6_addr binary;
+
+	if (host.at < host.end && *host.at == '[') {
+		const struct span literal = cut(&host, ']');
+		const size_t size = (size_t)(literal.end - literal.at) - 1;
+
+		if (literal.end == host.at || size >= sizeof(address))
+			return false;
+		memcpy(address, literal.at + 1, size);
+		if (inet_pton(AF_INET6, address, &binary) != 1)
+			return false;
+	}
+	for (; host.at < host.end && *host.at != ':'; host.at++) {
+		const char c = *host.at;
+
+		if (*address)
+			return false;
+		if (c == '%' && host.end - host.at > 2 && digit(host.at[1]) >= 0 &&
+		    digit(host.at[2]) >= 0)
+			continue;
+		if (digit(c) < 0 && ((c | 0x20) < 'g' || (c | 0x20) > 'z') &&
+		    !(c && strchr("-._~!$&'()*+,;=", c)))
+			return false;
+	}
+	while (host.at < host.end && *++host.at >= '0' && *host.at <= '9')
+		;
+	return host.at == host.end;
+}
+
+/*
+ * The path of a target, without its query. A client may write the whole "http://host/path", as it must
+ * to a proxy. 200; or what is wrong with it.
+ */
+static int decode(struct span target, char *to)
+{
+	static const char scheme[] = "http://";
+	const size_t length = sizeof(scheme) - 1;
+	size_t size = 0;
+
+	if ((size_t)(target.end - target.at) > length &&
+	    strncasecmp(target.at, scheme, length) == 0) {
+		struct span host = { target.at + length, target.at + length };
+
+		while (host.end < target.end && !strchr("/?#", *host.end))
+			host.end++;
+		if (host.at == host.end || *host.at == ':' || !is_host(host))
+			return 400;
+		target.at = host.end;
+		/* The path may be left out. */
+		if (target.at < target.end && *target.at == '/')
+			target.at++;
+	} else if (target.at == target.end || *target.at++ != '/') {
+		return 400;
+	}
+	for (; target.at < target.end && *target.at != '?' && *target.at != '#'; target.at++) {
+		char c = *target.at;
+
+		if (c == '%') {
+			const int high = target.end - target.at > 2 ? digit(target.at[1]) : -1,
+				  low = target.end - target.at > 2 ? digit(target.at[2]) : -1;
+
+			if (high < 0 || low < 0)
+				return 400;
+			c = (char)(high << 4 | low);
+			target.at += 2;
+		}
+		if (c == 0)
+			return 400;
+		if (size + 1 == HTTP_PATH_MAX)
+			return 414;
+		to[size++] = c;
+	}
+	to[size] = 0;
+	return 200;
+}
+
 /* What the fields say that matters here. */
 struct fields {
 	unsigned int lines, hosts, lengths, encodings;
@@ -126,7 +178,7 @@ static int take_field(struct fields *fields, struct span line)
 		return 431;
 	if (is(name, "Content-Length"))
 		return take_length(fields, value);
-	if (is(name, "Host") && fields->hosts++)
+	if (is(name, "Host") && (fields->hosts++ || !is_host(value)))
 		return 400;
 	if (is(name, "Transfer-Encoding")) {
 		fields->encodings++;
@@ -161,10 +213,9 @@ static int take_first(struct span line, struct http_request *request, char *mino
 	if (line.at[5] != '1')
 		return 505;
 	*minor = line.at[7];
-	request->head_only = memcmp(method.at, "HEAD ", 5) == 0;
 	if (!request->head_only && memcmp(method.at, "GET ", 4) != 0)
 		return 405;
-	return decode(path.at, path.end, request->path);
+	return decode(path, request->path);
 }
 
 /*
@@ -230,6 +281,8 @@ size_t http_parse(const char *buffer, size_t size, struct http_request *request)
 	const char *end = memmem(head.at, size - skip, "\r\n\r\n", 4);
 
 	*request = (struct http_request){ .status = 400 };
+	/* Whatever is wrong with the rest, there is no body in the answer. */
+	request->head_only = size - skip >= 5 && memcmp(head.at, "HEAD ", 5) == 0;
 	if (end)
 		head.end = end + 2;
 	if (!is_text(head) || (size - skip >= 2 && memcmp(head.at, "\r\n", 2) == 0))

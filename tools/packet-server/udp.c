@@ -27,6 +27,9 @@
 /* How long a session stays when it is over, for what the other side may send again. */
 static const int64_t linger = 1000000000;
 
+/* How many places of a full table are looked at; at least a quarter of all is taken, or one of 16. */
+enum { LOOKS = 64 };
+
 /* Packets after which the leader gives way: some of the ways to receive never wait under a flood. */
 enum { TURN = 128 };
 
@@ -48,6 +51,7 @@ struct udp {
 	unsigned int taken; /* packets since the leader gave way */
 	atomic_bool over;
 	uint32_t epoch; /* the reaper's */
+	uint32_t hand;	/* where take_over() looks next */
 };
 
 struct session {
@@ -206,6 +210,54 @@ static void open_burst(struct udp *udp, struct burst *burst)
 	burst->size = kept;
 }
 
+/*
+ * Does a packet seem to come from this very port? The answer to it would be the next such packet, and
+ * so on. An address that can be bound is one of this machine.
+ */
+static bool is_own(const struct udp *udp, const struct sockaddr_in *peer)
+{
+	const struct sockaddr_in *own = &udp->options->address;
+	struct sockaddr_in local = *peer;
+	bool found = true;
+	int fd;
+
+	if (peer->sin_port != own->sin_port)
+		return false;
+	if (own->sin_addr.s_addr != INADDR_ANY)
+		return peer->sin_addr.s_addr == own->sin_addr.s_addr;
+	local.sin_port = 0;
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd != -1) {
+		found = bind(fd, (const struct sockaddr *)&local, sizeof(local)) == 0;
+		close(fd);
+	}
+	return found;
+}
+
+/*
+ * The table is full: a session of the echo that waits for packets serves another client from now on.
+ * The former client may do the same later. So nobody can keep others out. A session of the reliable
+ * mode has more to lose. NULL: all have packets.
+ */
+static struct session *take_over(struct udp *udp, const struct key *key, const struct burst *burst)
+{
+	for (unsigned int looks = 0; looks < LOOKS; looks++) {
+		struct session *session = udp->table.entries[udp->hand++ & udp->table.mask].value;
+		struct key former;
+
+		if (!session || session->busy || session->idle)
+			continue;
+		former = key_of(&session->peer);
+		table_remove(&udp->table, &former);
+		session->peer = burst->peer;
+		table_add(&udp->table, key, session);
+		count(udp->counters, begun, 1);
+		count(udp->counters, ended, 1);
+		return session;
+	}
+	return NULL;
+}
+
 static void echo_session(void *session);
 static void reliable_session(void *session);
 
@@ -214,9 +266,20 @@ static struct session *begin(struct udp *udp, const struct burst *burst)
 {
 	const struct key key = key_of(&burst->peer);
 	const bool reliable = udp->options->what == UDP_RELIABLE;
-	struct session *session = calloc(1, sizeof(*session));
+	struct session *session;
 	uint32_t number = 0;
 
+	if (is_own(udp, &burst->peer)) {
+		count(udp->counters, strays, packets_of(burst));
+		return NULL;
+	}
+	if (!reliable && udp->table.count == udp->table.limit) {
+		session = take_over(udp, &key, burst);
+		if (!session)
+			count(udp->counters, refused, packets_of(burst));
+		return session;
+	}
+	session = calloc(1, sizeof(*session));
 	if (reliable) {
 		const uint32_t head = udp->crypto ? NONCE_SIZE : 0,
 			       more = udp->crypto ? CRYPTO_OVERHEAD : 0;
@@ -439,9 +502,10 @@ static struct burst *next_bursts(struct session *session, const struct timespec 
 static void end_session(struct session *session)
 {
 	struct udp *udp = session->udp;
-	const struct key key = { session->peer.sin_addr.s_addr, session->peer.sin_port };
+	struct key key;
 
 	lock(udp);
+	key = key_of(&session->peer);
 	/* Packets that came meanwhile are lost with it. */
 	if (session->busy)
 		is_last(session);

@@ -9,15 +9,22 @@
 //	sched.run();
 //	task.join();
 //
-// Time points are of std::chrono::steady_clock, which on Linux is CLOCK_MONOTONIC.
+// Time points are of std::chrono::steady_clock, which on Linux is CLOCK_MONOTONIC, in any unit. A time
+// that is out of range counts as the nearest one in range. There are no functions for other clocks, and
+// no wait_for(): add to steady_clock::now().
+//
+// A task's function, with all that it has captured, is destroyed before the task ends, as with
+// std::thread. An exception of a detached task calls std::terminate(). But a detached task that was
+// cancelled, for example by stop(true), may end by the exception of ECANCELED.
 #ifndef SWITCHTO_SCHED_HPP
 #define SWITCHTO_SCHED_HPP
 
 #include <switchto/sched.h>
 
-#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstdio>
 #include <exception>
@@ -27,10 +34,13 @@
 #include <system_error>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace switchto {
 
 using time_point = std::chrono::steady_clock::time_point;
+template <typename Duration>
+using steady_time = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
 namespace detail {
 
@@ -49,35 +59,50 @@ inline bool check_time(int result, const char *call)
 	return true;
 }
 
-// A time before the clock's beginning has passed, as the beginning itself has.
-inline timespec to_timespec(time_point time)
+// Never early, but not before the clock's beginning, nor after the last time that there is.
+template <typename Duration>
+time_point clamp(steady_time<Duration> time)
 {
-	const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-				std::max(time, time_point()).time_since_epoch())
-				.count();
+	using precise = std::chrono::duration<long double, time_point::period>;
+	const long double ticks = precise(time.time_since_epoch()).count();
+
+	if (!(ticks > 0))
+		return time_point();
+	if (ticks >= precise(time_point::max().time_since_epoch()).count())
+		return time_point::max();
+	return time_point(time_point::duration(static_cast<time_point::rep>(std::ceil(ticks))));
+}
+
+// The usual unit, without floating point.
+inline time_point clamp(time_point time)
+{
+	return time < time_point() ? time_point() : time;
+}
+
+template <typename Duration>
+timespec to_timespec(steady_time<Duration> time)
+{
+	const auto ns =
+		std::chrono::duration_cast<std::chrono::nanoseconds>(clamp(time).time_since_epoch())
+			.count();
 
 	return { static_cast<time_t>(ns / 1000000000), static_cast<long>(ns % 1000000000) };
 }
 
-// @time from now, never early; or the last time that there is.
+// @time from now.
 template <typename Rep, typename Period>
 time_point from_now(const std::chrono::duration<Rep, Period> &time)
 {
-	using seconds = std::chrono::duration<long double>;
-	const time_point now = std::chrono::steady_clock::now();
+	using precise = std::chrono::duration<long double, time_point::period>;
+	const precise now = std::chrono::steady_clock::now().time_since_epoch();
 
-	if (!(seconds(time) > seconds(0)))
-		return now;
-	// A double has no nanoseconds in so long a time, but nobody waits so long either.
-	if (seconds(time) >= seconds(time_point::max() - now) - seconds(1))
-		return time_point::max();
-	return now + std::chrono::ceil<time_point::duration>(time);
+	return clamp(steady_time<precise>(now + precise(time)));
 }
 
-// A destructor of an object that is in use.
-[[noreturn]] inline void in_use(const char *what) noexcept
+// Misuse that a destructor finds.
+[[noreturn]] inline void misused(const char *text) noexcept
 {
-	std::fprintf(stderr, "libswitchto-sched: a %s was destroyed while it was in use\n", what);
+	std::fprintf(stderr, "libswitchto-sched: %s\n", text);
 	std::terminate();
 }
 
@@ -89,23 +114,51 @@ struct job {
 	job &operator=(const job &) = delete;
 	virtual ~job() = default;
 	virtual void run() = 0;
+	virtual void destroy_function() = 0;
 };
 
 template <typename F>
 struct job_of final : job {
-	F function;
+	std::optional<F> function;
 
 	explicit job_of(F f)
 		: function(std::move(f))
 	{
 	}
-	void run() override { function(); }
+	void run() override { (*function)(); }
+	void destroy_function() override { function.reset(); }
 };
 
+inline bool is_cancelled() noexcept
+{
+	const timespec past = {};
+
+	return switchto_sleep_until(&past) == -1 && errno == ECANCELED;
+}
+
 // Nobody could catch an exception of a detached task: it calls std::terminate().
+inline void run_uncaught(job *job)
+{
+	try {
+		job->run();
+	} catch (const std::system_error &error) {
+		if (error.code() != std::errc::operation_canceled || !is_cancelled())
+			throw;
+	}
+}
+
 inline void run_detached(void *arg) noexcept
 {
-	std::unique_ptr<job>(static_cast<job *>(arg))->run();
+	run_uncaught(std::unique_ptr<job>(static_cast<job *>(arg)).get());
+}
+
+// As run_detached(), but the scheduler owns the job.
+inline void run_early(void *arg) noexcept
+{
+	job *j = static_cast<job *>(arg);
+
+	run_uncaught(j);
+	j->destroy_function();
 }
 
 inline void run_joined(void *arg) noexcept
@@ -117,6 +170,7 @@ inline void run_joined(void *arg) noexcept
 	} catch (...) {
 		j->thrown = std::current_exception();
 	}
+	j->destroy_function();
 }
 
 } // namespace detail
@@ -125,6 +179,7 @@ inline void run_joined(void *arg) noexcept
 class task {
 public:
 	task() = default;
+	// Takes over a handle of switchto_spawn(); then @job is nullptr.
 	task(switchto_task *handle, std::unique_ptr<detail::job> job)
 		: handle_(handle),
 		  job_(std::move(job))
@@ -158,7 +213,7 @@ public:
 		detail::check(switchto_join(handle_), "switchto_join");
 		handle_ = nullptr;
 		const std::unique_ptr<detail::job> job = std::move(job_);
-		if (job->thrown)
+		if (job && job->thrown)
 			std::rethrow_exception(job->thrown);
 	}
 	// False: it has ended.
@@ -186,7 +241,8 @@ private:
 			// A task that calls exit() may have its own handle in a static object. In the
 			// child of a fork, the task is the parent's.
 			if (errno != EDEADLK && errno != EPERM)
-				std::terminate();
+				detail::misused("the handle of a switchto::task was given back "
+						"by others");
 			job_.release(); // NOLINT(bugprone-unused-return-value): in use
 		}
 		handle_ = nullptr;
@@ -196,13 +252,13 @@ private:
 namespace detail {
 
 template <typename F>
-task spawn(switchto_sched *sched, F &&function, const switchto_task_attr *attr)
+task spawn(switchto_sched *sched, F &&function, const switchto_task_attr *attr,
+	   void (*run)(void *) = run_joined)
 {
 	auto job = std::make_unique<job_of<std::decay_t<F>>>(std::forward<F>(function));
 	switchto_task *handle = nullptr;
 
-	check(switchto_spawn(sched, run_joined, static_cast<detail::job *>(job.get()), attr,
-			     &handle),
+	check(switchto_spawn(sched, run, static_cast<detail::job *>(job.get()), attr, &handle),
 	      "switchto_spawn");
 	return task(handle, std::move(job));
 }
@@ -235,14 +291,36 @@ public:
 	}
 	scheduler(const scheduler &) = delete;
 	scheduler &operator=(const scheduler &) = delete;
-	// There must be no tasks any more, unless exit() ends the program.
+	// Drops detached tasks that have not begun, as after an exception of run(). There must be no
+	// others any more, unless exit() ends the program: declare a switchto::task after its
+	// scheduler.
 	~scheduler()
 	{
-		if (switchto_sched_destroy(sched_) && !switchto_task_self())
-			detail::in_use("scheduler");
+		early_.clear();
+		if (switchto_sched_destroy(sched_))
+			detail::misused("a scheduler was destroyed while it was in use");
 	}
 
-	void run() { detail::check(switchto_sched_run(sched_), "switchto_sched_run"); }
+	void run()
+	{
+		std::vector<task> early;
+
+		{
+			const std::lock_guard<std::mutex> guard(lock_);
+			running_++;
+			early.swap(early_);
+		}
+		const int result = switchto_sched_run(sched_), error = errno;
+		{
+			const std::lock_guard<std::mutex> guard(lock_);
+			running_--;
+			// Of two runs at once, one has them.
+			if (result && !early.empty())
+				early.swap(early_);
+		}
+		errno = error;
+		detail::check(result, "switchto_sched_run");
+	}
 	void stop(bool cancel = false)
 	{
 		detail::check(switchto_sched_stop(sched_, cancel ? SWITCHTO_STOP_CANCEL : 0),
@@ -256,6 +334,14 @@ public:
 	template <typename F>
 	void spawn_detached(F &&function, const switchto_task_attr *attr = nullptr)
 	{
+		if (running_ == 0) {
+			const std::lock_guard<std::mutex> guard(lock_);
+			if (running_ == 0) {
+				early_.push_back(detail::spawn(sched_, std::forward<F>(function),
+							       attr, detail::run_early));
+				return;
+			}
+		}
 		detail::spawn_detached(sched_, std::forward<F>(function), attr);
 	}
 	switchto_sched *native_handle() const noexcept { return sched_; }
@@ -271,6 +357,9 @@ private:
 	}
 
 	switchto_sched *sched_ = nullptr;
+	std::mutex lock_;			 // of the rest
+	std::vector<task> early_;		 // detached ones that wait for run()
+	std::atomic<unsigned int> running_{ 0 }; // calls of run()
 };
 
 // For tasks: in the caller's scheduler.
@@ -299,14 +388,16 @@ inline void park()
 }
 
 // False: nobody unparked it in time.
-inline bool park_until(time_point time)
+template <typename Duration = time_point::duration>
+bool park_until(steady_time<Duration> time)
 {
 	const timespec deadline = detail::to_timespec(time);
 
 	return detail::check_time(switchto_park(&deadline), "switchto_park");
 }
 
-inline void sleep_until(time_point time)
+template <typename Duration = time_point::duration>
+void sleep_until(steady_time<Duration> time)
 {
 	const timespec deadline = detail::to_timespec(time);
 
@@ -349,7 +440,8 @@ public:
 
 	void lock() { detail::check(switchto_mutex_lock(&mutex_), "switchto_mutex_lock"); }
 	bool try_lock() { return switchto_mutex_trylock(&mutex_) == 0; }
-	void unlock() { switchto_mutex_unlock(&mutex_); }
+	// Throws std::errc::operation_not_permitted if the caller does not have it.
+	void unlock() { detail::check(switchto_mutex_unlock(&mutex_), "switchto_mutex_unlock"); }
 	switchto_mutex *native_handle() noexcept { return &mutex_; }
 
 private:
@@ -366,7 +458,7 @@ public:
 	void notify_all() noexcept { switchto_cond_broadcast(&cond_); }
 	void wait(std::unique_lock<mutex> &lock)
 	{
-		detail::check(switchto_cond_wait(&cond_, lock.mutex()->native_handle(), nullptr),
+		detail::check(switchto_cond_wait(&cond_, native(lock), nullptr),
 			      "switchto_cond_wait");
 	}
 	template <typename Predicate>
@@ -375,18 +467,19 @@ public:
 		while (!predicate())
 			wait(lock);
 	}
-	std::cv_status wait_until(std::unique_lock<mutex> &lock, time_point time)
+	template <typename Duration = time_point::duration>
+	std::cv_status wait_until(std::unique_lock<mutex> &lock, steady_time<Duration> time)
 	{
 		const timespec deadline = detail::to_timespec(time);
-		const int result = switchto_cond_wait(&cond_, lock.mutex()->native_handle(),
-						      &deadline);
+		const int result = switchto_cond_wait(&cond_, native(lock), &deadline);
 
 		return detail::check_time(result, "switchto_cond_wait") ?
 			       std::cv_status::no_timeout :
 			       std::cv_status::timeout;
 	}
-	template <typename Predicate>
-	bool wait_until(std::unique_lock<mutex> &lock, time_point time, Predicate predicate)
+	template <typename Duration = time_point::duration, typename Predicate>
+	bool wait_until(std::unique_lock<mutex> &lock, steady_time<Duration> time,
+			Predicate predicate)
 	{
 		while (!predicate())
 			if (wait_until(lock, time) == std::cv_status::timeout)
@@ -395,6 +488,14 @@ public:
 	}
 
 private:
+	static switchto_mutex *native(const std::unique_lock<mutex> &lock)
+	{
+		if (!lock.mutex())
+			throw std::system_error(EPERM, std::generic_category(),
+						"switchto_cond_wait");
+		return lock.mutex()->native_handle();
+	}
+
 	switchto_cond cond_ = {};
 };
 
@@ -405,7 +506,8 @@ public:
 	semaphore &operator=(const semaphore &) = delete;
 
 	void acquire() { detail::check(switchto_sem_wait(&sem_, nullptr), "switchto_sem_wait"); }
-	bool try_acquire_until(time_point time)
+	template <typename Duration = time_point::duration>
+	bool try_acquire_until(steady_time<Duration> time)
 	{
 		const timespec deadline = detail::to_timespec(time);
 
@@ -426,7 +528,8 @@ public:
 	void add(unsigned long count = 1) noexcept { switchto_group_add(&group_, count); }
 	void done() { detail::check(switchto_group_done(&group_), "switchto_group_done"); }
 	void wait() { detail::check(switchto_group_wait(&group_, nullptr), "switchto_group_wait"); }
-	bool wait_until(time_point time)
+	template <typename Duration = time_point::duration>
+	bool wait_until(steady_time<Duration> time)
 	{
 		const timespec deadline = detail::to_timespec(time);
 
@@ -454,7 +557,7 @@ public:
 	~channel()
 	{
 		if (switchto_chan_destroy(chan_))
-			detail::in_use("channel");
+			detail::misused("a channel was destroyed while it was in use");
 	}
 
 	// False: it is closed.
