@@ -90,8 +90,11 @@ struct thread {
 	_Atomic int32_t cpu;
 	atomic_uchar place;		   /* SWITCHTO_FREE and so on */
 	unsigned char place_before, forks; /* before a fork; how many are being made */
+	atomic_bool refused;		   /* it may not change masks, its own either */
 	/* A lock, of what follows and of changes of the CPU. */
-	atomic_bool placing;
+	atomic_uchar placing;
+	bool lost;		/* it has all CPUs, as its own can't be had */
+	uint32_t odd;		/* a mask that it had, and when: see place.c */
 	const struct mask *own; /* what the program chose, if it was ever bound */
 };
 
