@@ -74,6 +74,14 @@ static inline uint32_t place_now(void)
 	return (uint32_t)time.tv_sec * 1000 + (uint32_t)time.tv_nsec / 1000000;
 }
 
+/* @me has taken a resume without a wait: whoever gave that goes on, too. */
+static inline void place_kept(struct thread *me)
+{
+	if (unlikely(atomic_load_explicit(&me->cpu, memory_order_relaxed) > 0) &&
+	    atomic_load_explicit(&me->place, memory_order_relaxed) != SWITCHTO_STAY)
+		switchto_place_leave();
+}
+
 /* @target is about to be woken by a resume. */
 static inline void place_resumed(struct thread *target, pid_t tid)
 {

@@ -205,8 +205,10 @@ static inline __attribute__((always_inline)) pid_t wait_until(const struct times
 	struct thread *me = switchto_this.thread;
 	int error;
 
-	if (!begin_wait(me, switchto_this.running))
+	if (!begin_wait(me, switchto_this.running)) {
+		place_kept(me);
 		return take(me);
+	}
 	probe(wait);
 
 	error = park(me, waiting, deadline);
@@ -291,8 +293,12 @@ static __attribute__((noinline, cold)) pid_t switch_resumed(struct thread *me,
 							    struct thread *target, pid_t tid)
 {
 	probe_tid(switch, tid);
-	if (target)
+	if (target) {
+		if (!switchto_is_swap)
+			place_resumed(target, tid);
 		thread_wake(target, tid);
+	}
+	place_kept(me);
 	return take(me);
 }
 

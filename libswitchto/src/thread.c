@@ -385,7 +385,10 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 		return error ? error : ESRCH;
 	if ((seen & WORD_STATE) == UNKNOWN || !thread_give(thread, &seen, by))
 		return ESRCH;
-	if ((seen & WORD_STATE) == WAITING)
+	if ((seen & WORD_STATE) == WAITING) {
+		if (!switchto_is_swap)
+			place_resumed(thread, tid);
 		thread_wake(thread, tid);
+	}
 	return 0;
 }
