@@ -12,6 +12,9 @@
 /* 8,192 CPUs, as many as Linux 6.12 can be built for on x86-64. */
 enum { CPUS = 8192, WORD_BITS = 8 * sizeof(unsigned long), WORDS = CPUS / WORD_BITS };
 
+/* How often a thread is bound within a tick. A thread of several chains is free then. */
+enum { MOVES = 4 };
+
 /* What thread.placing is. AGAIN: the thread is to be let go before the lock is. */
 enum { IDLE, BUSY, AGAIN };
 
@@ -537,6 +540,20 @@ static void lock_own(struct thread *me)
 	}
 }
 
+/* Has @thread been bound so often within this tick that it is not any more? */
+static bool is_moved_enough(struct thread *thread)
+{
+	const uint32_t now = place_now();
+	unsigned char moves = atomic_load_explicit(&thread->moves, memory_order_relaxed);
+
+	if (atomic_exchange_explicit(&thread->moved, now, memory_order_relaxed) != now)
+		moves = 0;
+	if (moves >= MOVES)
+		return true;
+	atomic_store_explicit(&thread->moves, moves + 1, memory_order_relaxed);
+	return false;
+}
+
 void switchto_place_move(struct thread *thread, pid_t tid, int cpu)
 {
 	struct thread *me = switchto_this.thread;
@@ -545,6 +562,11 @@ void switchto_place_move(struct thread *thread, pid_t tid, int cpu)
 
 	if (me && atomic_load_explicit(&me->refused, memory_order_relaxed))
 		return;
+	if (cpu && is_moved_enough(thread)) {
+		if (atomic_load_explicit(&thread->cpu, memory_order_relaxed) <= 0)
+			return;
+		cpu = 0;
+	}
 	work = begin_work();
 	if (!work)
 		return;

@@ -82,6 +82,15 @@ static inline void place_kept(struct thread *me)
 		switchto_place_leave();
 }
 
+/* @me has waited in vain. Short waits in between do not matter. */
+static inline void place_timed_out(struct thread *me)
+{
+	if (unlikely(atomic_load_explicit(&me->cpu, memory_order_relaxed) > 0) &&
+	    place_now() - atomic_load_explicit(&me->given, memory_order_relaxed) >=
+		    switchto_place_long)
+		switchto_place_leave();
+}
+
 /* @target is about to be woken by a resume. */
 static inline void place_resumed(struct thread *target, pid_t tid)
 {
@@ -89,10 +98,8 @@ static inline void place_resumed(struct thread *target, pid_t tid)
 
 	if (likely(place == SWITCHTO_FREE))
 		return;
-	/* Or long ago: its first switch lets its target go. */
-	atomic_store_explicit(&target->given, place == SWITCHTO_STAY ? place_now() : 0,
-			      memory_order_relaxed);
-	if (place != SWITCHTO_STAY && atomic_load_explicit(&target->cpu, memory_order_relaxed))
+	atomic_store_explicit(&target->given, place_now(), memory_order_relaxed);
+	if (place != SWITCHTO_STAY && atomic_load_explicit(&target->cpu, memory_order_relaxed) > 0)
 		switchto_place_move(target, tid, 0);
 }
 
@@ -100,7 +107,7 @@ static inline void place_resumed(struct thread *target, pid_t tid)
 static inline void place_switched(struct thread *me, struct thread *target, pid_t tid)
 {
 	uint32_t now, phase;
-	int cpu = 0;
+	int cpu = 0, bound;
 
 	if (!atomic_load_explicit(&target->place, memory_order_relaxed))
 		return;
@@ -117,7 +124,8 @@ static inline void place_switched(struct thread *me, struct thread *target, pid_
 		cpu = sched_getcpu() + 1;
 	atomic_store_explicit(&target->phase, phase, memory_order_relaxed);
 	atomic_store_explicit(&target->given, now, memory_order_relaxed);
-	if (unlikely(atomic_load_explicit(&target->cpu, memory_order_relaxed) != cpu))
+	bound = atomic_load_explicit(&target->cpu, memory_order_relaxed);
+	if (unlikely(bound != cpu) && bound != -cpu)
 		switchto_place_move(target, tid, cpu);
 }
 

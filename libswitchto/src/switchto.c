@@ -183,8 +183,7 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 			if (!deadline)
 				break;
 			if (give_up(me, waiting)) {
-				if (unlikely(atomic_load_explicit(&me->cpu, memory_order_relaxed)))
-					switchto_place_leave();
+				place_timed_out(me);
 				probe_tid(wait_return, -1);
 				return fail(ETIMEDOUT);
 			}

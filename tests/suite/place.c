@@ -210,7 +210,7 @@ static void a_resume_leaves_those_that_stay(void **state)
 
 static void time_out(struct partner *p)
 {
-	const struct timespec soon = { .tv_nsec = 1000000 };
+	const struct timespec soon = { .tv_nsec = 50000000 };
 
 	CHECK_ERR(&p->w.v, switchto_wait(&soon), ETIMEDOUT);
 	p->seen = cpus_of(0);
