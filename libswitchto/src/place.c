@@ -450,55 +450,72 @@ static void move(struct thread *thread, pid_t tid, int cpu, struct work *work)
 	atomic_store_explicit(&thread->cpu, -cpu, memory_order_relaxed);
 }
 
-/* For how long the calling thread has waited for a CPU, in us; 0: it can't be read. */
-static uint32_t waited_us(void)
+/*
+ * For how long the calling thread has run, and has waited for a CPU, in us: sched-stats.rst.
+ * False: it can't be read.
+ */
+static bool get_times(uint32_t *ran, uint32_t *waited)
 {
-	char text[128], *at = NULL;
+	char text[64], *at = text;
 	const int error = errno;
 	long length = -1;
 	int fd;
 
-	/* The time that it ran, and the time that it waited, in ns: sched-stats.rst. */
 	fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/thread-self/schedstat",
 			  O_RDONLY | O_CLOEXEC);
 	if (fd >= 0) {
 		length = syscall(SYS_read, fd, text, sizeof(text) - 1);
 		syscall(SYS_close, fd);
 	}
-	if (length > 0) {
-		text[length] = '\0';
-		at = strchr(text, ' ');
-	}
+	text[length > 0 ? length : 0] = '\0';
+	*ran = (uint32_t)(strtoull(at, &at, 10) / 1000);
+	*waited = (uint32_t)(strtoull(at, NULL, 10) / 1000);
 	errno = error;
-	return at ? (uint32_t)(strtoull(at, NULL, 10) / 1000) : 0;
+	return length > 0;
+}
+
+/*
+ * Does another thread have the CPU of @me? A switch makes its target wait as well, for half as
+ * long as it runs if the two do nothing else (x86-64, Linux 6.18).
+ */
+static bool is_crowded(struct thread *me, uint32_t now, uint32_t phase)
+{
+	uint32_t ran, waited, ran_since, waited_since;
+	bool crowded;
+
+	if (!get_times(&ran, &waited))
+		return false;
+	ran_since = ran - me->ran;
+	waited_since = waited - me->waited;
+	/* The chain has been let go since, perhaps to another CPU: that was before. */
+	crowded = (int32_t)(me->looked - phase) >= 0 && waited_since >= 2000 &&
+		  waited_since >= ran_since / 4 * 3;
+	if (crowded || (int32_t)(me->looked - phase) < 0 || now - me->looked >= PLACE_LOOK) {
+		me->ran = ran;
+		me->waited = waited;
+		me->looked = now;
+	}
+	return crowded;
 }
 
 bool switchto_place_tick(struct thread *me, uint32_t now, uint32_t *phase)
 {
 	const uint32_t given = atomic_load_explicit(&me->given, memory_order_relaxed);
-	const uint32_t length = *phase & PLACE_FREE ? PLACE_FREE_PERIOD : PLACE_PERIOD;
-	const bool is_long = now - given >= switchto_place_long;
-	const uint32_t waited = waited_us();
-	const uint32_t since_look = waited && me->waited ? waited - me->waited : 0;
-	/*
-	 * Each switch makes its target wait as well, for up to a microsecond. Two threads look
-	 * every second tick, and have waited for half of that time at most.
-	 */
-	uint32_t by_switches = (given - me->looked) * 1000 / 2;
+	const uint32_t age = now - *phase;
+	const bool is_free = *phase & PLACE_FREE;
 
-	if (by_switches > 4000)
-		by_switches = 4000;
-	me->waited = waited;
-	me->looked = now;
-	if (given && is_long && since_look >= 2000 + by_switches) {
-		*phase = now | PLACE_FREE;
-		return true;
-	}
-	if (now - *phase > length) {
+	if (age > (is_free ? PLACE_FREE_PERIOD : PLACE_PERIOD)) {
 		*phase = now & ~(uint32_t)PLACE_FREE;
 		return true;
 	}
-	return is_long;
+	if (is_free)
+		return false;
+	if (is_crowded(me, now, *phase)) {
+		/* Has it been of no use to let one go? */
+		*phase = age < PLACE_FREE_PERIOD ? now | PLACE_FREE : now & ~(uint32_t)PLACE_FREE;
+		return true;
+	}
+	return now - given >= switchto_place_long;
 }
 
 /* @again: whoever has the lock lets the thread go before it unlocks. */

@@ -12,10 +12,13 @@
  * Some switches let the target go instead: its mask is what the program chose, and the
  * kernel places it. The others follow it. So the load balancer has its say:
  *
- *  - if two ticks have passed since the caller was switched to: it has computed or slept,
- *    beside which the price of the kernel's choice is nothing;
- *  - for PLACE_FREE_PERIOD, if the caller had to wait for its CPU, as another thread had it.
- *    Where no CPU is idle, free threads lose nothing, and get a share of each CPU;
+ *  - if two ticks have passed since the caller was switched to or resumed: it has computed or
+ *    slept, beside which the price of the kernel's choice is nothing;
+ *  - if the caller has waited for its CPU about as long as it has run, as another thread needs
+ *    that, too. It looks once per tick at most. If there is another CPU that is idle, the
+ *    kernel chooses that, and the chain goes there;
+ *  - for PLACE_FREE_PERIOD, if that was of no use. Where no CPU is idle, free threads lose
+ *    nothing, and get a share of each CPU;
  *  - every PLACE_PERIOD of a chain of switches, for what is not found out so. Not more often:
  *    each thread of the chain is bound anew then.
  *
@@ -37,6 +40,9 @@
  * let their targets go. For so long:
  */
 enum { PLACE_FREE = 1, PLACE_PERIOD = 1000, PLACE_FREE_PERIOD = 100 };
+
+/* For so long at least a thread adds up how long it waits, in ms. */
+enum { PLACE_LOOK = 16 };
 
 extern HIDDEN int switchto_place_default;   /* what a new thread is: SWITCHTO_FREE and so on */
 extern HIDDEN uint32_t switchto_place_long; /* ms */

@@ -292,7 +292,7 @@ int switchto_thread_begin(void)
 	atomic_store_explicit(&thread->given, 0, memory_order_relaxed);
 	atomic_store_explicit(&thread->cpu, 0, memory_order_relaxed);
 	atomic_store_explicit(&thread->refused, false, memory_order_relaxed);
-	thread->waited = thread->forks = 0;
+	thread->looked = thread->forks = 0;
 	thread->lost = false;
 	atomic_store_explicit(&thread->place, (unsigned char)switchto_place_default,
 			      memory_order_relaxed);

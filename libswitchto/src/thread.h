@@ -85,7 +85,8 @@ struct thread {
 
 	/* Of place.h: when it was last switched to, in ms; the phase of its chain. */
 	_Atomic uint32_t given, phase;
-	uint32_t looked, waited; /* when, in ms, and for how long it had waited for a CPU, in us */
+	/* When it looked, in ms, for how long it had run, and waited for a CPU, in us. */
+	uint32_t looked, ran, waited;
 	_Atomic uint32_t moved; /* when it was last bound, in ms */
 	/* That it is bound to, + 1; 0: to none; negative: that is not for it. */
 	_Atomic int32_t cpu;
