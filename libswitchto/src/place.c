@@ -12,6 +12,12 @@
 /* 8,192 CPUs, as many as Linux 6.12 can be built for on x86-64. */
 enum { CPUS = 8192, WORD_BITS = 8 * sizeof(unsigned long), WORDS = CPUS / WORD_BITS };
 
+/* How often a thread is bound within a tick. A thread of several chains is free then. */
+enum { MOVES = 4 };
+
+/* What thread.placing is. AGAIN: the thread is to be let go before the lock is. */
+enum { IDLE, BUSY, AGAIN };
+
 /*
  * A mask that the program chose for a thread, or had. They are few, are never changed, and
  * stay.
@@ -25,11 +31,32 @@ struct mask {
 	unsigned long cpus[WORDS]; /* what sched_getaffinity(2) says of it */
 };
 
+/* A file of any length. */
+struct reader {
+	int fd;
+	int at, length; /* of @text */
+	char text[1024];
+};
+
+/*
+ * What a change of a mask needs. Not on the stack: that may be one of PTHREAD_STACK_MIN, or a
+ * signal handler's. There are as many as were in use at the same time, and they stay.
+ */
+struct work {
+	struct work *next;
+	atomic_bool busy;
+	int error; /* errno before */
+	uint64_t signals;
+	struct reader file;
+	unsigned long seen[WORDS], cpus[WORDS], wanted[WORDS], most[WORDS];
+};
+
 int switchto_place_default;
 uint32_t switchto_place_long;
 
 static _Atomic(const struct mask *) masks;
-static atomic_bool refused; /* by a seccomp filter */
+static struct work first_work;
+static _Atomic(struct work *) works = &first_work;
 
 int switchto_place_choose(void)
 {
@@ -46,28 +73,97 @@ int switchto_place_choose(void)
 	return 0;
 }
 
-/* System calls and not their wrappers: a resume in a signal handler leaves errno alone. */
-static bool get_cpus(pid_t tid, unsigned long cpus[WORDS])
+/* Mapped and not allocated: this may be a signal handler. NULL: there is no memory. */
+static void *map(size_t size)
 {
-	int saved = errno;
-	bool done;
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	memset(cpus, 0, WORDS * sizeof(*cpus));
-	done = syscall(SYS_sched_getaffinity, tid, WORDS * sizeof(*cpus), cpus) > 0;
-	errno = saved;
-	return done;
+	return memory == MAP_FAILED ? NULL : memory;
 }
 
+static struct work *take_work(void)
+{
+	struct work *work;
+
+	for (work = atomic_load(&works); work; work = work->next)
+		if (!atomic_exchange_explicit(&work->busy, true, memory_order_acquire))
+			return work;
+	work = map(sizeof(*work));
+	if (!work)
+		return NULL;
+	atomic_store_explicit(&work->busy, true, memory_order_relaxed);
+	work->next = atomic_load(&works);
+	while (!atomic_compare_exchange_weak(&works, &work->next, work))
+		;
+	return work;
+}
+
+static void unblock_signals(const uint64_t *signals, int error)
+{
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, signals, NULL, sizeof(*signals));
+	errno = error;
+}
+
+/*
+ * With all signals blocked, those of the C library as well: a handler that leaves with
+ * siglongjmp(), or forks, and a cancellation would leave the lock behind. NULL: there is no
+ * memory.
+ */
+static struct work *begin_work(void)
+{
+	const uint64_t every = UINT64_MAX;
+	const int error = errno;
+	struct work *work;
+	uint64_t signals;
+
+	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &every, &signals, sizeof(every));
+	work = take_work();
+	if (work) {
+		work->signals = signals;
+		work->error = error;
+	} else {
+		unblock_signals(&signals, error);
+	}
+	return work;
+}
+
+static void end_work(struct work *work)
+{
+	const uint64_t signals = work->signals;
+	const int error = work->error;
+
+	atomic_store_explicit(&work->busy, false, memory_order_release);
+	unblock_signals(&signals, error);
+}
+
+/* System calls and not their wrappers, here and below: those may be cancellation points. */
+static bool get_cpus(pid_t tid, unsigned long cpus[WORDS])
+{
+	memset(cpus, 0, WORDS * sizeof(*cpus));
+	return syscall(SYS_sched_getaffinity, tid, WORDS * sizeof(*cpus), cpus) > 0;
+}
+
+/*
+ * errno says why not. With EINVAL the thread may have another mask than before: a cpuset has
+ * changed at that moment.
+ */
 static bool set_cpus(pid_t tid, const unsigned long cpus[WORDS])
 {
-	int saved = errno;
-	bool done = syscall(SYS_sched_setaffinity, tid, WORDS * sizeof(*cpus), cpus) == 0;
+	struct thread *me = switchto_this.thread;
+	int error;
 
-	/* Others are of this thread or CPU alone, such as that it is off. */
-	if (!done && (errno == EPERM || errno == ENOSYS))
-		atomic_store(&refused, true);
-	errno = saved;
-	return done;
+	if (syscall(SYS_sched_setaffinity, tid, WORDS * sizeof(*cpus), cpus) == 0)
+		return true;
+	error = errno;
+	/*
+	 * Is it this thread, such as one of another user, or is the call refused by a seccomp
+	 * filter? No CPU at all for the caller itself: the kernel says EINVAL, or EBUSY.
+	 */
+	if (error != EINVAL && error != ESRCH && me && syscall(SYS_sched_setaffinity, 0, 0, NULL) &&
+	    errno != EINVAL && errno != EBUSY)
+		atomic_store_explicit(&me->refused, true, memory_order_relaxed);
+	errno = error;
+	return false;
 }
 
 static void only(int cpu, unsigned long cpus[WORDS])
@@ -84,105 +180,6 @@ static bool has(const unsigned long cpus[WORDS], int cpu)
 static bool same(const unsigned long a[WORDS], const unsigned long b[WORDS])
 {
 	return memcmp(a, b, WORDS * sizeof(*a)) == 0;
-}
-
-/* Mapped and not allocated: this may be a signal handler. NULL: there is no memory. */
-static const struct mask *keep(const unsigned long cpus[WORDS], bool all)
-{
-	const struct mask *found;
-	int saved = errno;
-	struct mask *mask;
-
-	for (found = atomic_load(&masks); found; found = found->next)
-		if (found->all == all && same(found->cpus, cpus))
-			return found;
-	mask = mmap(NULL, sizeof(*mask), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-		    0);
-	errno = saved;
-	if (mask == MAP_FAILED)
-		return NULL;
-	mask->all = all;
-	memcpy(mask->cpus, cpus, sizeof(mask->cpus));
-	mask->next = atomic_load(&masks);
-	while (!atomic_compare_exchange_weak(&masks, &mask->next, mask))
-		;
-	return mask;
-}
-
-/* As much of the file as there is room for. False: it can't be read, or is empty. */
-static bool read_text(const char *path, char *text, size_t size)
-{
-	int saved = errno;
-	long length = -1;
-	int fd;
-
-	fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		length = syscall(SYS_read, fd, text, size - 1);
-		syscall(SYS_close, fd);
-	}
-	errno = saved;
-	if (length <= 0)
-		return false;
-	text[length] = '\0';
-	return true;
-}
-
-/* The CPUs that are on, as a list like "0-3,6". False: it can't be read. */
-static bool get_online(unsigned long cpus[WORDS])
-{
-	char text[1024], *at = text;
-
-	if (!read_text("/sys/devices/system/cpu/online", text, sizeof(text)))
-		return false;
-	memset(cpus, 0, WORDS * sizeof(*cpus));
-	while (*at >= '0' && *at <= '9') {
-		unsigned long cpu = strtoul(at, &at, 10), last = cpu;
-
-		if (*at == '-')
-			last = strtoul(at + 1, &at, 10);
-		for (; cpu <= last && cpu < CPUS; cpu++)
-			cpus[cpu / WORD_BITS] |= 1UL << cpu % WORD_BITS;
-		if (*at == ',')
-			at++;
-	}
-	return true;
-}
-
-/*
- * The whole mask of thread @tid: sched_getaffinity(2) leaves out the CPUs that are off. False:
- * it can't be read.
- */
-static bool get_mask(pid_t tid, unsigned long cpus[WORDS])
-{
-	char path[SWITCHTO_TASK_PATH], text[2048], *at, *end;
-	unsigned int bit = 0;
-
-	switchto_task_path(path, tid, "status");
-	if (!read_text(path, text, sizeof(text)))
-		return false;
-	at = strstr(text, "\nCpus_allowed:\t");
-	end = at ? strchr(at + 1, '\n') : NULL;
-	if (!end)
-		return false;
-	memset(cpus, 0, WORDS * sizeof(*cpus));
-	/* Hexadecimal, with commas, the last CPUs first. */
-	while (*--end != '\t' && bit < CPUS) {
-		if (*end == ',')
-			continue;
-		cpus[bit / WORD_BITS] |= (*end <= '9' ? *end - '0' + 0UL : *end - 'a' + 10UL)
-					 << bit % WORD_BITS;
-		bit += 4;
-	}
-	return true;
-}
-
-static bool set_all(pid_t tid)
-{
-	unsigned long every[WORDS];
-
-	memset(every, 0xff, sizeof(every));
-	return set_cpus(tid, every);
 }
 
 /* Are all of @a in @b? */
@@ -202,172 +199,348 @@ static bool meet(const unsigned long a[WORDS], const unsigned long b[WORDS])
 	return false;
 }
 
-/*
- * Has the program chosen no mask for a thread that has @cpus? It has not if these are all that
- * are on. To find out what a cpuset allows, one would have to let the thread run where the
- * program may not want it to.
- */
-static bool has_all(const unsigned long cpus[WORDS])
+/* NULL: there is no memory. */
+static const struct mask *keep(const unsigned long cpus[WORDS], bool all)
 {
-	unsigned long online[WORDS];
+	const struct mask *found;
+	struct mask *mask;
 
-	return get_online(online) && within(online, cpus);
+	for (found = atomic_load(&masks); found; found = found->next)
+		if (found->all == all && same(found->cpus, cpus))
+			return found;
+	mask = map(sizeof(*mask));
+	if (!mask)
+		return NULL;
+	mask->all = all;
+	memcpy(mask->cpus, cpus, sizeof(mask->cpus));
+	mask->next = atomic_load(&masks);
+	while (!atomic_compare_exchange_weak(&masks, &mask->next, mask))
+		;
+	return mask;
+}
+
+/* '\0': at the end. */
+static char next_of(struct reader *file)
+{
+	if (file->at == file->length) {
+		file->at = 0;
+		file->length = (int)syscall(SYS_read, file->fd, file->text, sizeof(file->text));
+	}
+	if (file->length <= 0) {
+		file->length = 0;
+		return '\0';
+	}
+	return file->text[file->at++];
+}
+
+/* The line that begins with @name, which has no second '\n'; to behind it. */
+static bool find_line(struct reader *file, const char *name)
+{
+	size_t fits = 0;
+	char c;
+
+	while (name[fits]) {
+		c = next_of(file);
+		if (!c)
+			return false;
+		if (c == name[fits])
+			fits++;
+		else
+			fits = c == '\n';
+	}
+	return true;
+}
+
+/* A list like "0-3,6". */
+static void read_list(struct reader *file, unsigned long cpus[WORDS])
+{
+	unsigned int first = CPUS, cpu = 0;
+	char c;
+
+	memset(cpus, 0, WORDS * sizeof(*cpus));
+	do {
+		c = next_of(file);
+		if (c >= '0' && c <= '9') {
+			cpu = cpu * 10 + (unsigned int)(c - '0');
+		} else if (c == '-') {
+			first = cpu;
+			cpu = 0;
+		} else {
+			for (first = first < cpu ? first : cpu; first <= cpu && first < CPUS;
+			     first++)
+				cpus[first / WORD_BITS] |= 1UL << first % WORD_BITS;
+			first = CPUS;
+			cpu = 0;
+		}
+	} while (c && c != '\n');
 }
 
 /*
- * The same of a thread for which it had chosen none before, and which has fewer CPUs now. Has a
- * cpuset done that, there are no more to be had, and the thread shall get them back from it.
+ * The whole mask of thread @tid: sched_getaffinity(2) leaves out the CPUs that are off. But
+ * that has to do if the file can't be read.
  */
-static bool has_most(pid_t tid, const unsigned long cpus[WORDS])
+static void get_mask(pid_t tid, unsigned long cpus[WORDS], struct reader *file)
 {
-	unsigned long most[WORDS];
+	char path[SWITCHTO_TASK_PATH];
+	bool found = false;
 
-	if (!set_all(tid))
+	switchto_task_path(path, tid, "status");
+	file->at = file->length = 0;
+	file->fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	if (file->fd >= 0) {
+		found = find_line(file, "\nCpus_allowed_list:\t");
+		if (found)
+			read_list(file, cpus);
+		syscall(SYS_close, file->fd);
+	}
+	if (!found)
+		get_cpus(tid, cpus);
+}
+
+static bool set_all(pid_t tid, struct work *work)
+{
+	memset(work->most, 0xff, sizeof(work->most));
+	return set_cpus(tid, work->most);
+}
+
+/*
+ * Thread @tid has been given all CPUs, to find out what its cpuset allows. It sleeps, or is the
+ * caller. Has the program given it what is in @work->cpus? Or would it have had that, too, if
+ * it had been given @work->wanted, and the cpuset is another one since?
+ */
+static bool is_chosen(pid_t tid, struct work *work)
+{
+	get_mask(tid, work->most, &work->file);
+	/* The cpuset has changed again. */
+	if (!within(work->cpus, work->most))
 		return false;
-	/* If some are gone, the cpuset has changed again. */
-	if (get_mask(tid, most) && (same(most, cpus) || !within(cpus, most)))
-		return true;
-	set_cpus(tid, cpus);
+	/* The kernel lets a thread run anywhere in a cpuset that has none of its CPUs. */
+	if (!meet(work->wanted, work->most))
+		return !same(work->cpus, work->most);
+	for (unsigned int i = 0; i < WORDS; i++)
+		work->wanted[i] &= work->most[i];
+	return !same(work->cpus, work->wanted);
+}
+
+/*
+ * Has @thread had these CPUs for a while? A cpuset that changes does so before its threads do,
+ * one after the other: what is found out of it in between is wrong.
+ */
+static bool is_lasting(struct thread *thread, const unsigned long cpus[WORDS])
+{
+	uint32_t odd = 0;
+
+	for (unsigned int i = 0; i < WORDS; i++)
+		odd = odd * 31 + (uint32_t)(cpus[i] ^ cpus[i] >> 32);
+	/* And when, in 8 ms. */
+	odd = odd << 8 | (place_now() / 8 & 0xff);
+	if ((odd ^ thread->odd) >> 8 == 0)
+		return odd != thread->odd;
+	thread->odd = odd;
 	return false;
 }
 
-/*
- * Finds out what the program has chosen for @thread, which has been bound to CPU @bound - 1 if
- * that is positive. Returns @bound; or 0 if the thread has its own mask. -1: can't be found out.
- */
-static int find_own(struct thread *thread, pid_t tid, int bound)
-{
-	const struct mask *own = thread->own;
-	unsigned long seen[WORDS], cpus[WORDS], one[WORDS];
-	const unsigned long *wanted = one;
+enum found { KNOWN, UNREADABLE, CHANGING };
 
-	if (!get_cpus(tid, seen))
-		return -1;
+/*
+ * Finds out what the program has chosen for @thread: that has changed if the thread has not
+ * what the library gave it. CHANGING: leave it as it is.
+ */
+static enum found find_own(struct thread *thread, pid_t tid, struct work *work)
+{
+	const int bound = atomic_load_explicit(&thread->cpu, memory_order_relaxed);
+	const struct mask *own = thread->own;
+
+	if (!get_cpus(tid, work->seen))
+		return UNREADABLE;
 	if (bound > 0)
-		only(bound - 1, one);
+		only(bound - 1, work->wanted);
 	else if (own)
-		wanted = own->cpus;
-	if (own && same(seen, wanted))
-		return bound;
+		memcpy(work->wanted, own->cpus, sizeof(work->wanted));
+	if (own && same(work->seen, work->wanted))
+		return KNOWN;
 	/* Only now, as it takes longer. */
-	if (!get_mask(tid, cpus))
-		memcpy(cpus, seen, sizeof(cpus));
-	if (own && same(cpus, wanted))
-		return bound;
+	get_mask(tid, work->cpus, &work->file);
+	if (own && same(work->cpus, work->wanted))
+		return KNOWN;
 	/* The kernel lets a thread run anywhere if its only CPU is switched off. */
-	if (own && bound > 0 && has(cpus, bound - 1) && !has(seen, bound - 1) &&
-	    meet(own->cpus, seen))
-		return bound;
-	if (has_all(cpus) || (own && own->all && has_most(tid, cpus)))
-		thread->own = keep(seen, true);
-	else
-		thread->own = keep(cpus, false);
-	return 0;
+	if (own && bound > 0 && has(work->cpus, bound - 1) && !has(work->seen, bound - 1) &&
+	    meet(own->cpus, work->seen))
+		return KNOWN;
+	/* A thread that leaves does not come back. */
+	if (own && thread != switchto_this.thread &&
+	    (!is_lasting(thread, work->cpus) || !get_cpus(tid, work->most) ||
+	     !same(work->most, work->seen)))
+		return CHANGING;
+
+	atomic_store_explicit(&thread->cpu, 0, memory_order_relaxed);
+	/* As the program sees it, whoever has given it back. */
+	if (own && !own->all && same(work->cpus, own->cpus))
+		return KNOWN;
+	if (!own || (bound <= 0 && (own->all || thread->lost)))
+		memset(work->wanted, 0xff, sizeof(work->wanted));
+	if (!set_all(tid, work)) {
+		thread->lost = errno == EINVAL;
+		return UNREADABLE;
+	}
+	if (is_chosen(tid, work)) {
+		set_cpus(tid, work->cpus);
+		thread->lost = false;
+		thread->own = keep(work->cpus, same(work->cpus, work->most));
+		return KNOWN;
+	}
+	/* It has all CPUs now. */
+	thread->lost = true;
+	if (!own || own->all)
+		thread->own = get_cpus(tid, work->seen) ? keep(work->seen, true) : NULL;
+	return KNOWN;
 }
 
-static bool let_go(struct thread *thread, pid_t tid)
+static bool let_go(struct thread *thread, pid_t tid, struct work *work)
 {
-	return thread->own->all ? set_all(tid) : set_cpus(tid, thread->own->cpus);
+	const struct mask *own = thread->own;
+
+	thread->lost = false;
+	if (!own || own->all)
+		return set_all(tid, work);
+	if (set_cpus(tid, own->cpus))
+		return true;
+	/* EINVAL: it can't have any of them at the moment. */
+	thread->lost = errno == EINVAL;
+	return thread->lost && set_all(tid, work);
+}
+
+static bool bind_to(struct thread *thread, pid_t tid, int cpu, struct work *work)
+{
+	if (!thread->own || !has(thread->own->cpus, cpu - 1))
+		return false;
+	only(cpu - 1, work->wanted);
+	if (!set_cpus(tid, work->wanted)) {
+		thread->lost |= errno == EINVAL;
+		return false;
+	}
+	thread->lost = false;
+	atomic_store_explicit(&thread->cpu, cpu, memory_order_relaxed);
+	return true;
 }
 
 /*
  * With the lock of @thread. The program, a cpuset or the end of a CPU may have changed its
  * mask since this last did: then that is what it has chosen.
  */
-static void move(struct thread *thread, pid_t tid, int cpu)
+static void move(struct thread *thread, pid_t tid, int cpu, struct work *work)
 {
 	int bound = atomic_load_explicit(&thread->cpu, memory_order_relaxed);
-	unsigned long one[WORDS];
+	enum found found;
 
-	if (atomic_load(&refused))
+	/* It could not let itself go. */
+	if (atomic_load_explicit(&thread->refused, memory_order_relaxed))
 		cpu = 0;
-	if (bound == cpu || bound == -cpu)
+	if ((bound == cpu || bound == -cpu) && (cpu || !thread->lost))
 		return;
-	bound = find_own(thread, tid, bound > 0 ? bound : 0);
-	if (bound < 0)
+	found = find_own(thread, tid, work);
+	if (found == CHANGING)
 		return;
-	if (cpu && thread->own && has(thread->own->cpus, cpu - 1)) {
-		only(cpu - 1, one);
-		if (set_cpus(tid, one)) {
-			atomic_store_explicit(&thread->cpu, cpu, memory_order_relaxed);
-			return;
-		}
-	}
-	if (bound > 0 && !let_go(thread, tid))
+	if (found == KNOWN && cpu && bind_to(thread, tid, cpu, work))
+		return;
+	bound = atomic_load_explicit(&thread->cpu, memory_order_relaxed);
+	if ((bound > 0 || thread->lost) && !let_go(thread, tid, work))
 		return;
 	/* Not tried again on this CPU. */
 	atomic_store_explicit(&thread->cpu, -cpu, memory_order_relaxed);
 }
 
-/* For how long the calling thread has waited for a CPU, in us; 0: it can't be read. */
-static uint32_t waited_us(void)
+/*
+ * For how long the calling thread has run, and has waited for a CPU, in us: sched-stats.rst.
+ * False: it can't be read.
+ */
+static bool get_times(uint32_t *ran, uint32_t *waited)
 {
-	char text[128], *at;
+	char text[64], *at = text;
+	const int error = errno;
+	long length = -1;
+	int fd;
 
-	/* The time that it ran, and the time that it waited, in ns: sched-stats.rst. */
-	if (!read_text("/proc/thread-self/schedstat", text, sizeof(text)))
-		return 0;
-	at = strchr(text, ' ');
-	return at ? (uint32_t)(strtoull(at, NULL, 10) / 1000) : 0;
+	fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/thread-self/schedstat",
+			  O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		length = syscall(SYS_read, fd, text, sizeof(text) - 1);
+		syscall(SYS_close, fd);
+	}
+	text[length > 0 ? length : 0] = '\0';
+	*ran = (uint32_t)(strtoull(at, &at, 10) / 1000);
+	*waited = (uint32_t)(strtoull(at, NULL, 10) / 1000);
+	errno = error;
+	return length > 0;
+}
+
+/*
+ * Does another thread have the CPU of @me? A switch makes its target wait as well, for half as
+ * long as it runs if the two do nothing else (x86-64, Linux 6.18).
+ */
+static bool is_crowded(struct thread *me, uint32_t now, uint32_t phase)
+{
+	uint32_t ran, waited, ran_since, waited_since;
+	bool crowded;
+
+	if (!get_times(&ran, &waited))
+		return false;
+	ran_since = ran - me->ran;
+	waited_since = waited - me->waited;
+	/* The chain has been let go since, perhaps to another CPU: that was before. */
+	crowded = (int32_t)(me->looked - phase) >= 0 && waited_since >= 2000 &&
+		  waited_since >= ran_since / 4 * 3;
+	if (crowded || (int32_t)(me->looked - phase) < 0 || now - me->looked >= PLACE_LOOK) {
+		me->ran = ran;
+		me->waited = waited;
+		me->looked = now;
+	}
+	return crowded;
 }
 
 bool switchto_place_tick(struct thread *me, uint32_t now, uint32_t *phase)
 {
 	const uint32_t given = atomic_load_explicit(&me->given, memory_order_relaxed);
-	const uint32_t length = *phase & PLACE_FREE ? PLACE_FREE_PERIOD : PLACE_PERIOD;
-	const bool is_long = now - given >= switchto_place_long;
-	const uint32_t waited = waited_us();
-	const uint32_t since_look = waited && me->waited ? waited - me->waited : 0;
-	/*
-	 * Each switch makes its target wait as well, for up to a microsecond. Two threads look
-	 * every second tick, and have waited for half of that time at most.
-	 */
-	uint32_t by_switches = (given - me->looked) * 1000 / 2;
+	const uint32_t age = now - *phase;
+	const bool is_free = *phase & PLACE_FREE;
 
-	if (by_switches > 4000)
-		by_switches = 4000;
-	me->waited = waited;
-	me->looked = now;
-	if (given && is_long && since_look >= 2000 + by_switches) {
-		*phase = now | PLACE_FREE;
-		return true;
-	}
-	if (now - *phase > length) {
+	if (age > (is_free ? PLACE_FREE_PERIOD : PLACE_PERIOD)) {
 		*phase = now & ~(uint32_t)PLACE_FREE;
 		return true;
 	}
-	return is_long;
+	if (is_free)
+		return false;
+	if (is_crowded(me, now, *phase)) {
+		/* Has it been of no use to let one go? */
+		*phase = age < PLACE_FREE_PERIOD ? now | PLACE_FREE : now & ~(uint32_t)PLACE_FREE;
+		return true;
+	}
+	return now - given >= switchto_place_long;
 }
 
-/*
- * With all signals blocked, those of the C library as well: a handler that leaves with
- * siglongjmp(), or forks, and a cancellation would leave the lock behind.
- */
-static void block_signals(uint64_t *before)
+/* @again: whoever has the lock lets the thread go before it unlocks. */
+static bool try_lock(struct thread *thread, bool again)
 {
-	const uint64_t every = UINT64_MAX;
-	int saved = errno;
+	unsigned char seen = IDLE;
 
-	syscall(SYS_rt_sigprocmask, SIG_BLOCK, &every, before, sizeof(every));
-	errno = saved;
+	do {
+		if (seen != IDLE && !again)
+			return false;
+	} while (!atomic_compare_exchange_weak(&thread->placing, &seen,
+					       seen == IDLE ? BUSY : AGAIN));
+	return seen == IDLE;
 }
 
-static void unblock_signals(const uint64_t *before)
+static void unlock(struct thread *thread, pid_t tid, struct work *work)
 {
-	int saved = errno;
+	unsigned char seen = BUSY;
 
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, before, NULL, sizeof(*before));
-	errno = saved;
-}
-
-static bool try_lock(struct thread *thread)
-{
-	return !atomic_exchange_explicit(&thread->placing, true, memory_order_acquire);
-}
-
-static void unlock(struct thread *thread)
-{
-	atomic_store_explicit(&thread->placing, false, memory_order_release);
+	while (!atomic_compare_exchange_strong(&thread->placing, &seen, IDLE)) {
+		atomic_store(&thread->placing, BUSY);
+		if ((atomic_load(&thread->word) & WORD_STATE) != UNKNOWN)
+			move(thread, tid, 0, work);
+		seen = BUSY;
+	}
 }
 
 /* That of the calling thread, with signals blocked. Another thread has it for a moment. */
@@ -375,24 +548,46 @@ static void lock_own(struct thread *me)
 {
 	/* Who has it may need this CPU, and have a lower priority. */
 	const struct timespec moment = { .tv_nsec = 50000 };
-	int saved = errno;
 
-	for (int i = 0; !try_lock(me); i++) {
+	for (int i = 0; !try_lock(me, false); i++) {
 		if (i < 100)
 			sched_yield();
 		else
 			syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &moment, NULL);
 	}
-	errno = saved;
+}
+
+/* Has @thread been bound so often within this tick that it is not any more? */
+static bool is_moved_enough(struct thread *thread)
+{
+	const uint32_t now = place_now();
+	unsigned char moves = atomic_load_explicit(&thread->moves, memory_order_relaxed);
+
+	if (atomic_exchange_explicit(&thread->moved, now, memory_order_relaxed) != now)
+		moves = 0;
+	if (moves >= MOVES)
+		return true;
+	atomic_store_explicit(&thread->moves, moves + 1, memory_order_relaxed);
+	return false;
 }
 
 void switchto_place_move(struct thread *thread, pid_t tid, int cpu)
 {
-	uint64_t signals;
+	struct thread *me = switchto_this.thread;
+	struct work *work;
 	uint32_t word;
 
-	block_signals(&signals);
-	if (try_lock(thread)) {
+	if (me && atomic_load_explicit(&me->refused, memory_order_relaxed))
+		return;
+	if (cpu && is_moved_enough(thread)) {
+		if (atomic_load_explicit(&thread->cpu, memory_order_relaxed) <= 0)
+			return;
+		cpu = 0;
+	}
+	work = begin_work();
+	if (!work)
+		return;
+	if (try_lock(thread, !cpu)) {
 		/*
 		 * While it is locked it does not end, and its TID stays its own. It has its
 		 * resume already: it may have gone on, and wait for somebody else by now.
@@ -402,22 +597,23 @@ void switchto_place_move(struct thread *thread, pid_t tid, int cpu)
 				    (word & WORD_STATE) == RESUMED &&
 				    (word & WORD_TID) == (uint32_t)switchto_this.tid :
 			  (word & WORD_STATE) != UNKNOWN)
-			move(thread, tid, cpu);
-		unlock(thread);
+			move(thread, tid, cpu, work);
+		unlock(thread, tid, work);
 	}
-	unblock_signals(&signals);
+	end_work(work);
 }
 
 void switchto_place_leave(void)
 {
 	struct thread *me = switchto_this.thread;
-	uint64_t signals;
+	struct work *work = begin_work();
 
-	block_signals(&signals);
+	if (!work)
+		return;
 	lock_own(me);
-	move(me, switchto_this.tid, 0);
-	unlock(me);
-	unblock_signals(&signals);
+	move(me, switchto_this.tid, 0, work);
+	unlock(me, switchto_this.tid, work);
+	end_work(work);
 }
 
 void switchto_place_fork(void)
@@ -442,17 +638,20 @@ void switchto_place_forked(void)
 
 void switchto_place_end(struct thread *me)
 {
-	uint64_t signals;
+	struct work *work;
 
 	/* Nobody is at it who would change it, or will be: see switchto_place_move(). */
-	if (atomic_load(&me->place) == SWITCHTO_FREE && !me->own && try_lock(me))
+	if (atomic_load(&me->place) == SWITCHTO_FREE && !me->own && try_lock(me, false))
 		return;
-	block_signals(&signals);
+	/* Without memory, it ends as it is. */
+	work = begin_work();
 	lock_own(me);
 	atomic_store(&me->place, SWITCHTO_FREE);
-	move(me, switchto_this.tid, 0);
+	if (work)
+		move(me, switchto_this.tid, 0, work);
 	me->own = NULL;
-	unblock_signals(&signals);
+	if (work)
+		end_work(work);
 }
 
 int switchto_place(int place)

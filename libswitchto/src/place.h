@@ -12,10 +12,13 @@
  * Some switches let the target go instead: its mask is what the program chose, and the
  * kernel places it. The others follow it. So the load balancer has its say:
  *
- *  - if two ticks have passed since the caller was switched to: it has computed or slept,
- *    beside which the price of the kernel's choice is nothing;
- *  - for PLACE_FREE_PERIOD, if the caller had to wait for its CPU, as another thread had it.
- *    Where no CPU is idle, free threads lose nothing, and get a share of each CPU;
+ *  - if two ticks have passed since the caller was switched to or resumed: it has computed or
+ *    slept, beside which the price of the kernel's choice is nothing;
+ *  - if the caller has waited for its CPU about as long as it has run, as another thread needs
+ *    that, too. It looks once per tick at most. If there is another CPU that is idle, the
+ *    kernel chooses that, and the chain goes there;
+ *  - for PLACE_FREE_PERIOD, if that was of no use. Where no CPU is idle, free threads lose
+ *    nothing, and get a share of each CPU;
  *  - every PLACE_PERIOD of a chain of switches, for what is not found out so. Not more often:
  *    each thread of the chain is bound anew then.
  *
@@ -37,6 +40,9 @@
  * let their targets go. For so long:
  */
 enum { PLACE_FREE = 1, PLACE_PERIOD = 1000, PLACE_FREE_PERIOD = 100 };
+
+/* For so long at least a thread adds up how long it waits, in ms. */
+enum { PLACE_LOOK = 16 };
 
 extern HIDDEN int switchto_place_default;   /* what a new thread is: SWITCHTO_FREE and so on */
 extern HIDDEN uint32_t switchto_place_long; /* ms */
@@ -74,6 +80,23 @@ static inline uint32_t place_now(void)
 	return (uint32_t)time.tv_sec * 1000 + (uint32_t)time.tv_nsec / 1000000;
 }
 
+/* @me has taken a resume without a wait: whoever gave that goes on, too. */
+static inline void place_kept(struct thread *me)
+{
+	if (unlikely(atomic_load_explicit(&me->cpu, memory_order_relaxed) > 0) &&
+	    atomic_load_explicit(&me->place, memory_order_relaxed) != SWITCHTO_STAY)
+		switchto_place_leave();
+}
+
+/* @me has waited in vain. Short waits in between do not matter. */
+static inline void place_timed_out(struct thread *me)
+{
+	if (unlikely(atomic_load_explicit(&me->cpu, memory_order_relaxed) > 0) &&
+	    place_now() - atomic_load_explicit(&me->given, memory_order_relaxed) >=
+		    switchto_place_long)
+		switchto_place_leave();
+}
+
 /* @target is about to be woken by a resume. */
 static inline void place_resumed(struct thread *target, pid_t tid)
 {
@@ -81,10 +104,8 @@ static inline void place_resumed(struct thread *target, pid_t tid)
 
 	if (likely(place == SWITCHTO_FREE))
 		return;
-	/* Or long ago: its first switch lets its target go. */
-	atomic_store_explicit(&target->given, place == SWITCHTO_STAY ? place_now() : 0,
-			      memory_order_relaxed);
-	if (place != SWITCHTO_STAY && atomic_load_explicit(&target->cpu, memory_order_relaxed))
+	atomic_store_explicit(&target->given, place_now(), memory_order_relaxed);
+	if (place != SWITCHTO_STAY && atomic_load_explicit(&target->cpu, memory_order_relaxed) > 0)
 		switchto_place_move(target, tid, 0);
 }
 
@@ -92,7 +113,7 @@ static inline void place_resumed(struct thread *target, pid_t tid)
 static inline void place_switched(struct thread *me, struct thread *target, pid_t tid)
 {
 	uint32_t now, phase;
-	int cpu = 0;
+	int cpu = 0, bound;
 
 	if (!atomic_load_explicit(&target->place, memory_order_relaxed))
 		return;
@@ -109,7 +130,8 @@ static inline void place_switched(struct thread *me, struct thread *target, pid_
 		cpu = sched_getcpu() + 1;
 	atomic_store_explicit(&target->phase, phase, memory_order_relaxed);
 	atomic_store_explicit(&target->given, now, memory_order_relaxed);
-	if (unlikely(atomic_load_explicit(&target->cpu, memory_order_relaxed) != cpu))
+	bound = atomic_load_explicit(&target->cpu, memory_order_relaxed);
+	if (unlikely(bound != cpu) && bound != -cpu)
 		switchto_place_move(target, tid, cpu);
 }
 

@@ -183,8 +183,7 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 			if (!deadline)
 				break;
 			if (give_up(me, waiting)) {
-				if (unlikely(atomic_load_explicit(&me->cpu, memory_order_relaxed)))
-					switchto_place_leave();
+				place_timed_out(me);
 				probe_tid(wait_return, -1);
 				return fail(ETIMEDOUT);
 			}
@@ -205,8 +204,10 @@ static inline __attribute__((always_inline)) pid_t wait_until(const struct times
 	struct thread *me = switchto_this.thread;
 	int error;
 
-	if (!begin_wait(me, switchto_this.running))
+	if (!begin_wait(me, switchto_this.running)) {
+		place_kept(me);
 		return take(me);
+	}
 	probe(wait);
 
 	error = park(me, waiting, deadline);
@@ -291,8 +292,12 @@ static __attribute__((noinline, cold)) pid_t switch_resumed(struct thread *me,
 							    struct thread *target, pid_t tid)
 {
 	probe_tid(switch, tid);
-	if (target)
+	if (target) {
+		if (!switchto_is_swap)
+			place_resumed(target, tid);
 		thread_wake(target, tid);
+	}
+	place_kept(me);
 	return take(me);
 }
 

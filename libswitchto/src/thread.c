@@ -42,7 +42,7 @@ static void thread_end(void *arg)
 	delay_point(END_EARLY);
 	switchto_place_end(thread);
 	atomic_exchange_explicit(&thread->word, UNKNOWN | generation, memory_order_acq_rel);
-	atomic_store_explicit(&thread->placing, false, memory_order_release);
+	atomic_store_explicit(&thread->placing, 0, memory_order_release);
 }
 
 /*
@@ -130,7 +130,7 @@ static int read_task_stat(pid_t tid, struct task_stat *stat)
 {
 	/* Field 2 is the name in parentheses, which may hold any character. */
 	enum { FLAGS = 9, START_TIME = 22 };
-	char path[SWITCHTO_TASK_PATH], text[1024] = "", *at;
+	char path[SWITCHTO_TASK_PATH], text[512] = "", *at;
 	long length;
 	int fd, field;
 
@@ -291,7 +291,9 @@ int switchto_thread_begin(void)
 	/* What the TID's former owner left. */
 	atomic_store_explicit(&thread->given, 0, memory_order_relaxed);
 	atomic_store_explicit(&thread->cpu, 0, memory_order_relaxed);
-	thread->waited = thread->forks = 0;
+	atomic_store_explicit(&thread->refused, false, memory_order_relaxed);
+	thread->looked = thread->forks = 0;
+	thread->lost = false;
 	atomic_store_explicit(&thread->place, (unsigned char)switchto_place_default,
 			      memory_order_relaxed);
 	switchto_this.tid = tid;
@@ -383,7 +385,10 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 		return error ? error : ESRCH;
 	if ((seen & WORD_STATE) == UNKNOWN || !thread_give(thread, &seen, by))
 		return ESRCH;
-	if ((seen & WORD_STATE) == WAITING)
+	if ((seen & WORD_STATE) == WAITING) {
+		if (!switchto_is_swap)
+			place_resumed(thread, tid);
 		thread_wake(thread, tid);
+	}
 	return 0;
 }

@@ -85,13 +85,19 @@ struct thread {
 
 	/* Of place.h: when it was last switched to, in ms; the phase of its chain. */
 	_Atomic uint32_t given, phase;
-	uint32_t looked, waited; /* when, in ms, and for how long it had waited for a CPU, in us */
+	/* When it looked, in ms, for how long it had run, and waited for a CPU, in us. */
+	uint32_t looked, ran, waited;
+	_Atomic uint32_t moved; /* when it was last bound, in ms */
 	/* That it is bound to, + 1; 0: to none; negative: that is not for it. */
 	_Atomic int32_t cpu;
 	atomic_uchar place;		   /* SWITCHTO_FREE and so on */
 	unsigned char place_before, forks; /* before a fork; how many are being made */
+	atomic_uchar moves;		   /* how often it was bound at that time */
+	atomic_bool refused;		   /* it may not change masks, its own either */
 	/* A lock, of what follows and of changes of the CPU. */
-	atomic_bool placing;
+	atomic_uchar placing;
+	bool lost;		/* it has all CPUs, as its own can't be had */
+	uint32_t odd;		/* a mask that it had, and when: see place.c */
 	const struct mask *own; /* what the program chose, if it was ever bound */
 };
 

@@ -12,9 +12,11 @@
 #include <switchto/switchto.h>
 
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -210,7 +212,7 @@ static void a_resume_leaves_those_that_stay(void **state)
 
 static void time_out(struct partner *p)
 {
-	const struct timespec soon = { .tv_nsec = 1000000 };
+	const struct timespec soon = { .tv_nsec = 50000000 };
 
 	CHECK_ERR(&p->w.v, switchto_wait(&soon), ETIMEDOUT);
 	p->seen = cpus_of(0);
@@ -228,6 +230,119 @@ static void a_timeout_gives_it_back(void **state)
 	switch_until_bound(&p);
 	tell(&p, time_out);
 	CHECK(&v, CPU_EQUAL(&p.seen, &all));
+	end(&p, &v);
+}
+
+static void time_out_soon(struct partner *p)
+{
+	const struct timespec soon = { .tv_nsec = 100000 };
+
+	CHECK_ERR(&p->w.v, switchto_wait(&soon), ETIMEDOUT);
+	p->seen = cpus_of(0);
+}
+
+/* Unless this machine is busy: then it was a long one. */
+static void a_short_timeout_leaves_it(void **state)
+{
+	struct verdict v = { 0 };
+	struct partner p;
+
+	(void)state;
+	if (!binds)
+		skip();
+	begin(&p, SWITCHTO_TOGETHER);
+	do {
+		switch_until_bound(&p);
+		tell(&p, time_out_soon);
+	} while (CPU_COUNT(&p.seen) != 1);
+	end(&p, &v);
+}
+
+static void wait_with_pending(struct partner *p)
+{
+	CHECK_EQ(&p->w.v, switchto_resume(p->w.tid), 0);
+	CHECK_EQ(&p->w.v, switchto_wait(NULL), p->w.tid);
+	CHECK(&p->w.v, has_all(0));
+}
+
+static atomic_bool goes_on_too;
+
+static void switch_with_pending(struct partner *p)
+{
+	CHECK_EQ(&p->w.v, switchto_resume(p->w.tid), 0);
+	CHECK_EQ(&p->w.v, switchto_switch(p->main), p->w.tid);
+	CHECK(&p->w.v, has_all(0));
+	/* Two resumes would be one. */
+	AWAIT(atomic_load(&goes_on_too));
+}
+
+static void a_pending_resume_gives_it_back(void **state)
+{
+	struct verdict v = { 0 };
+	struct partner p;
+
+	(void)state;
+	if (!binds)
+		skip();
+	begin(&p, SWITCHTO_TOGETHER);
+	for (int i = 0; i < LOOPS(100); i++) {
+		switch_until_bound(&p);
+		tell(&p, wait_with_pending);
+		switch_until_bound(&p);
+		atomic_store(&goes_on_too, false);
+		tell(&p, switch_with_pending);
+		CHECK(&v, has_all(0));
+		atomic_store(&goes_on_too, true);
+		CHECK_EQ(&v, switchto_wait(NULL), p.w.tid);
+	}
+	end(&p, &v);
+}
+
+static pid_t small_target;
+
+static void resume_on_small_stack(int sig)
+{
+	(void)sig;
+	switchto_resume(small_target);
+}
+
+/* Below it is a page that can't be touched. */
+static void a_handler_has_a_small_stack(void **state)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	const size_t size = (size_t)sysconf(_SC_MINSIGSTKSZ) + 2048;
+	const struct sigaction action = { .sa_handler = resume_on_small_stack,
+					  .sa_flags = SA_ONSTACK };
+	struct verdict v = { 0 };
+	struct partner p;
+	stack_t stack;
+	char *memory;
+
+	(void)state;
+#if defined(UNDER_ASAN) || defined(UNDER_TSAN)
+	skip(); /* They need more themselves. */
+#endif
+	if (!binds)
+		skip();
+	memory = mmap(NULL, page + size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		      0);
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	assert_int_equal(mprotect(memory, page, PROT_NONE), 0);
+	stack = (stack_t){ .ss_sp = memory + page, .ss_size = size };
+	begin(&p, SWITCHTO_TOGETHER);
+	small_target = p.w.tid;
+	assert_int_equal(sigaltstack(&stack, NULL), 0);
+	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+	for (int i = 0; i < 10; i++) {
+		switch_until_bound(&p);
+		p.todo = await_all;
+		CHECK_EQ(&v, raise(SIGUSR1), 0);
+		CHECK_EQ(&v, switchto_wait(NULL), p.w.tid);
+	}
+	signal(SIGUSR1, SIG_DFL);
+	stack.ss_flags = SS_DISABLE;
+	assert_int_equal(sigaltstack(&stack, NULL), 0);
+	munmap(memory, page + size);
 	end(&p, &v);
 }
 
@@ -434,6 +549,106 @@ static void a_filter_may_refuse_to_let_go(void **state)
 	assert_int_equal(run_child(stays_bound, NULL), 0);
 }
 
+/* Each change of a mask is between two calls of this. They are counted, and not done. */
+static _Atomic int blocked;
+
+static void count_blocked(int sig)
+{
+	(void)sig;
+	atomic_fetch_add(&blocked, 1);
+}
+
+static void trap_blocked(struct partner *p)
+{
+	(void)p;
+	filter_call(SYS_rt_sigprocmask, SECCOMP_RET_TRAP);
+}
+
+enum unbound { REFUSED, UNREADABLE, APART };
+
+static int makes_no_calls(void *arg)
+{
+	const enum unbound why = *(enum unbound *)arg;
+	const struct sigaction action = { .sa_handler = count_blocked };
+	struct verdict v = { 0 };
+	struct partner p;
+	int cpu[2], before;
+
+	refused = why == REFUSED ? SYS_sched_setaffinity : SYS_sched_getaffinity;
+	sigaction(SIGSYS, &action, NULL);
+	two_cpus(cpu);
+	begin(&p, why == APART ? SWITCHTO_TOGETHER : SWITCHTO_FREE);
+	if (why == APART) {
+		pin_to(0, cpu[0]);
+		pin_to(p.w.tid, cpu[1]);
+	} else {
+		filter_call(refused, ANSWER(EPERM));
+		tell(&p, be_together_refused);
+	}
+	tell(&p, trap_blocked);
+	trap_blocked(NULL);
+	for (int i = 0; i < 100; i++)
+		switchto_switch(p.w.tid);
+	before = atomic_load(&blocked);
+	for (int i = 0; i < 1000; i++)
+		CHECK_EQ(&v, switchto_switch(p.w.tid), p.w.tid);
+	/* A few, each second, and where a thread is on another CPU than before. */
+	CHECK(&v, atomic_load(&blocked) - before < 500);
+	/* Join and end would wait for signals. */
+	_exit(verdict_status(&v));
+}
+
+static void a_switch_that_changes_nothing_makes_no_call(void **state)
+{
+	enum unbound why;
+
+	(void)state;
+#if defined(UNDER_ASAN) || defined(UNDER_TSAN)
+	skip(); /* Their runtimes block signals, too. */
+#endif
+	for (why = REFUSED; why <= APART; why++)
+		assert_int_equal(run_child(makes_no_calls, &why), 0);
+}
+
+static void be_another_user(struct partner *p)
+{
+	/* Of this thread alone: the C library does it for all. */
+	CHECK_EQ(&p->w.v, syscall(SYS_setresuid, -1, 65534, -1), 0);
+}
+
+static void be_root(struct partner *p)
+{
+	CHECK_EQ(&p->w.v, syscall(SYS_setresuid, -1, 0, -1), 0);
+}
+
+/* One thread must not place another one, which says nothing of the rest. */
+static int is_another_user(void *arg)
+{
+	struct verdict v = { 0 };
+	struct partner p;
+
+	(void)arg;
+	begin(&p, SWITCHTO_TOGETHER);
+	tell(&p, be_another_user);
+	for (int i = 0; i < 300; i++) {
+		switchto_place(SWITCHTO_FREE);
+		switchto_place(SWITCHTO_TOGETHER);
+		CHECK_EQ(&v, switchto_switch(p.w.tid), p.w.tid);
+	}
+	tell(&p, be_root);
+	switch_until_bound(&p);
+	end(&p, &v);
+	return 0;
+}
+
+static void one_thread_is_another_users(void **state)
+{
+	(void)state;
+	if (!binds || geteuid() != 0)
+		skip();
+	assert_int_equal(run_child(is_another_user, NULL), 0);
+}
+
 /* --- SWITCHTO_PLACE, each time in a process that has made no call yet --- */
 
 static int says(void *value)
@@ -471,6 +686,11 @@ int main(void)
 		cmocka_unit_test(a_resume_gives_the_mask_back),
 		cmocka_unit_test(a_resume_leaves_those_that_stay),
 		cmocka_unit_test(a_timeout_gives_it_back),
+		cmocka_unit_test(a_short_timeout_leaves_it),
+		cmocka_unit_test(a_pending_resume_gives_it_back),
+		cmocka_unit_test(a_handler_has_a_small_stack),
+		cmocka_unit_test(a_switch_that_changes_nothing_makes_no_call),
+		cmocka_unit_test(one_thread_is_another_users),
 		cmocka_unit_test(the_call_gives_it_back),
 		cmocka_unit_test(a_child_is_not_bound),
 		cmocka_unit_test(a_mask_of_the_program_holds),

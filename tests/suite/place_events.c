@@ -9,6 +9,7 @@
 
 #include <switchto/switchto.h>
 
+#include <grp.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -182,6 +183,32 @@ static void a_thousand_at_random(void **state)
 	for (int i = 0; i < CROWD; i++)
 		CHECK(&v, CPU_EQUAL(&crowd_after[i], &all));
 	CHECK(&v, has(0, &all));
+	verdict_assert(&v);
+}
+
+/* --- two pairs for two CPUs --- */
+
+/* A thread of each has waited for the other pair, for microseconds at a time. */
+static void two_pairs_part(void **state)
+{
+	const struct timespec moment = { .tv_nsec = 4000000 };
+	struct verdict v = { 0 };
+	struct pair p[2] = { 0 };
+	int together = 0;
+
+	(void)state;
+	if (!binds)
+		skip();
+	for (int i = 0; i < 2; i++)
+		pair_begin(&p[i], SWITCHTO_TOGETHER);
+	for (int look = 0; look < 500; look++) {
+		nanosleep(&moment, NULL);
+		for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+			together += are_bound_to(&p[0], cpu) && are_bound_to(&p[1], cpu);
+	}
+	CHECK(&v, together < 250);
+	for (int i = 0; i < 2; i++)
+		pair_end(&p[i], &all, &v);
 	verdict_assert(&v);
 }
 
@@ -415,8 +442,13 @@ static int make_group(void)
 	char text[512];
 
 	snprintf(group, sizeof(group), GROUPS "/switchto-place.%d", (int)getpid());
-	if (!read_text(GROUPS "/cgroup.subtree_control", text, sizeof(text)))
-		return errno;
+	if (!read_text(GROUPS "/cgroup.subtree_control", text, sizeof(text))) {
+		snprintf(group, sizeof(group), GROUPS "/cpuset/switchto-place.%d", (int)getpid());
+		return mkdir(group, 0755) || !write_group("cpuset.cpus", "0-1") ||
+				       !write_group("cpuset.mems", "0") ?
+			       errno :
+			       0;
+	}
 	turned_on = !strstr(text, "cpuset") &&
 		    write_text(GROUPS "/cgroup.subtree_control", "+cpuset");
 	if (mkdir(group, 0755) || !write_group("cpuset.cpus", "0-1"))
@@ -433,21 +465,29 @@ static void remove_group(void)
 		write_text(GROUPS "/cgroup.subtree_control", "-cpuset");
 }
 
-static int pair_in_cpuset(void *arg)
+/* @mask: what the program chooses; NULL: nothing. Its threads are in many groups. */
+static int pair_in_cpuset(void *mask)
 {
 	static const char *const cpus[] = { "0", "0-1", "1", "0", "0-1" };
-	const struct timespec moment = { .tv_nsec = 2000000 };
+	const struct timespec moment = { .tv_nsec = 20000000 };
 	struct verdict v = { 0 };
 	struct pair p = { 0 };
+	gid_t groups[200];
 	cpu_set_t mine;
 
-	(void)arg;
+	for (gid_t i = 0; i < 200; i++)
+		groups[i] = 1000000 + i;
+	if (setgroups(200, groups))
+		give_up("setgroups: %s", strerror(errno));
+	if (mask)
+		p.mask = *(cpu_set_t *)mask;
 	if (!write_group("cgroup.procs", "0"))
 		give_up("cgroup.procs: %s", strerror(errno));
 	pair_begin(&p, SWITCHTO_TOGETHER);
-	/* A cpuset that is small when a thread is first bound is taken for its mask. */
+	/* All that a cpuset has then is taken for no choice of the program. */
 	await_bound(&p);
-	for (int turn = 0; turn < LOOPS(50); turn++) {
+	await_turns(&p, 20000);
+	for (int turn = 0; turn < 20; turn++) {
 		CHECK(&v, write_group("cpuset.cpus", cpus[turn % 5]));
 		await_turns(&p, 20);
 		nanosleep(&moment, NULL);
@@ -457,17 +497,21 @@ static int pair_in_cpuset(void *arg)
 	/* This thread has never been bound. */
 	mine = cpus_of(0);
 	CHECK_EQ(&v, CPU_COUNT(&mine), 2);
-	pair_end(&p, &mine, &v);
+	pair_end(&p, mask ? mask : &mine, &v);
 	return verdict_status(&v);
 }
 
 static void a_cpuset_shrinks(void **state)
 {
-	(void)state;
+	cpu_set_t mask;
+
 	errno = *(int *)*state;
 	if (errno)
-		left_out("a control group with cpuset (version 2)");
+		left_out("a control group with cpuset");
 	assert_int_equal(run_child(pair_in_cpuset, NULL), 0);
+	CPU_ZERO(&mask);
+	CPU_SET(0, &mask);
+	assert_int_equal(run_child(pair_in_cpuset, &mask), 0);
 }
 
 static int run_cpuset(void)
@@ -490,6 +534,7 @@ int main(int argc, char **argv)
 	};
 	const struct CMUnitTest cases[] = {
 		cmocka_unit_test(a_thousand_at_random),
+		cmocka_unit_test(two_pairs_part),
 		cmocka_unit_test(a_program_has_all_after_free),
 		cmocka_unit_test(a_debugger_stops_one),
 	};

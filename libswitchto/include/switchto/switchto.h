@@ -59,8 +59,9 @@
  *
  * Registration can fail: it needs memory, and a file descriptor if a resume is pending.
  * Call switchto_self() when a thread starts, and check its result. After that, no call of
- * this thread needs memory or a file descriptor for itself. A resume of, or a switch to, a
- * thread that is not registered needs both.
+ * this thread fails for want of memory or a file descriptor for itself. (Placement uses both;
+ * without them, a thread may stay where it is: switchto_place().) A resume of, or a switch to,
+ * a thread that is not registered needs both.
  *
  * The child of a fork() has one thread, not registered, without a pending resume. Do not
  * call the library in a child of vfork(). Use one copy of the library per process.
@@ -142,7 +143,8 @@ pid_t switchto_self(void);
  * Thread-safe. Not async-signal-safe. Acquires what the resuming threads released.
  *
  * One futex(2) call: FUTEX_SWAP without a target (backend swap), or FUTEX_WAIT or
- * FUTEX_WAIT_BITSET (wake-wait). None if a resume was pending.
+ * FUTEX_WAIT_BITSET (wake-wait). None if a resume was pending. A bound thread, see
+ * switchto_place(), makes four more or, seldom, some ten: to give its mask back.
  */
 pid_t switchto_wait(const struct timespec *timeout);
 
@@ -172,7 +174,8 @@ pid_t switchto_wait_until(const struct timespec *deadline);
  *
  * One futex(2) call if @tid waits: FUTEX_SWAP that only wakes, followed by FUTEX_WAKE if
  * @tid has not fallen asleep yet (backend swap), or FUTEX_WAKE (wake-wait). No system call
- * if @tid does not wait. More if @tid or the caller is not registered: switchto(7).
+ * if @tid does not wait. More if @tid or the caller is not registered: switchto(7); or if
+ * @tid is bound: switchto_place().
  */
 int switchto_resume(pid_t tid);
 
@@ -235,16 +238,18 @@ pid_t switchto_switch_until(pid_t tid, const struct timespec *deadline);
  * caller's CPU. To keep threads together, the library binds them, by sched_setaffinity(2), to
  * one of the CPUs that the program lets them use. It lets them go now and then, so that the
  * kernel can place them anew, and for a while if another thread needs their CPU. A thread
- * gets its own mask back with a resume (not with SWITCHTO_STAY), when a wait or switch of it
- * times out, when it forks or ends, and by this call with SWITCHTO_FREE. A mask that a cpuset
- * or the program sets meanwhile is respected; but if the program sets that of the one CPU to
- * which the thread is bound, or sets it just when another thread switches to this one, it may
- * be lost. Make a thread SWITCHTO_FREE before its mask is set.
+ * gets its own mask back with a resume (not with SWITCHTO_STAY), also with a pending one; when
+ * a wait or switch of it times out, if two ticks (8 ms with CONFIG_HZ=250) have passed since
+ * the resume before; when it forks or ends; and by this call with SWITCHTO_FREE. A mask that
+ * a cpuset or the program sets meanwhile is respected. But it may be lost if the program sets
+ * that of the one CPU to which the thread is bound, or sets it just when another thread
+ * switches to this one. Make a thread SWITCHTO_FREE before its mask is set.
  *
- * Until then the thread's affinity is one CPU. It sees that itself, and so do the threads and
- * programs that it starts, except by fork(2): call this with SWITCHTO_FREE before
- * pthread_create(3), posix_spawn(3), system(3), vfork(2) or execve(2). A thread that computes
- * for long beside others should be SWITCHTO_FREE, too.
+ * Until then the thread's affinity is one CPU. The thread sees that itself, and so do the
+ * threads and programs that it starts, except by fork(2). (A child of _Fork() or clone(2) has
+ * the one CPU.) Call this with SWITCHTO_FREE before pthread_create(3), posix_spawn(3),
+ * system(3), vfork(2) or execve(2). A thread that computes for long beside others should be
+ * SWITCHTO_FREE, too. A bound thread can't become SCHED_DEADLINE (EPERM).
  *
  * Return: what it was before, or -1 and errno: EINVAL, @place is none of the three; the initialization
  * errors.

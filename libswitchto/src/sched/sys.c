@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 unsigned int switchto_generation, switchto_generation_offset;
@@ -96,7 +97,9 @@ unsigned int switchto_cpus(void)
 {
 	cpu_set_t cpus;
 
-	return sched_getaffinity(0, sizeof(cpus), &cpus) ? 1 : (unsigned int)CPU_COUNT(&cpus);
+	/* There may be more than a cpu_set_t has. */
+	return (unsigned int)(sched_getaffinity(0, sizeof(cpus), &cpus) ? get_nprocs() :
+									  CPU_COUNT(&cpus));
 }
 
 static void at_exit(void)
