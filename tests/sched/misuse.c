@@ -8,10 +8,12 @@
 #include <dirent.h>
 #include <fenv.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -276,6 +278,7 @@ static void round_up(void *arg)
 {
 	(void)arg;
 	fesetround(FE_UPWARD);
+	feraiseexcept(FE_DIVBYZERO);
 	errno = ENOENT;
 }
 
@@ -284,6 +287,7 @@ static void check_environment(void *arg)
 	(void)arg;
 	CHECK_EQ(&verdict, errno, 0);
 	CHECK_EQ(&verdict, fegetround(), FE_TONEAREST);
+	CHECK_EQ(&verdict, fetestexcept(FE_ALL_EXCEPT), 0);
 	atomic_fetch_add(&runs, 1);
 }
 
@@ -317,7 +321,93 @@ static void check_mask(void *arg)
 	CHECK_EQ(&verdict, sigismember(&mask, SIGUSR2), 1);
 }
 
-/* The task that sleeps makes the thread, but not in its image. */
+/* What a thread has of the one that makes it. */
+static void change_all(void)
+{
+	cpu_set_t one;
+
+	switchto_place(SWITCHTO_FREE);
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	CHECK_EQ(&verdict, sched_setaffinity(0, sizeof(one), &one), 0);
+	CHECK_EQ(&verdict, prctl(PR_SET_NAME, "changed"), 0);
+	CHECK_EQ(&verdict, prctl(PR_SET_TIMERSLACK, 123456), 0);
+	CHECK_EQ(&verdict, setpriority(PRIO_PROCESS, (id_t)gettid(), 19), 0);
+	fesetround(FE_UPWARD);
+}
+
+static struct model {
+	char name[16];
+	int cpus, slack, nice;
+} model;
+
+static struct model look_at_me(void)
+{
+	struct model seen = { .slack = prctl(PR_GET_TIMERSLACK),
+			      .nice = getpriority(PRIO_PROCESS, (id_t)gettid()) };
+	int place = switchto_place(SWITCHTO_FREE);
+	cpu_set_t cpus;
+
+	CHECK_EQ(&verdict, sched_getaffinity(0, sizeof(cpus), &cpus), 0);
+	seen.cpus = CPU_COUNT(&cpus);
+	switchto_place(place);
+	CHECK_EQ(&verdict, prctl(PR_GET_NAME, seen.name), 0);
+	return seen;
+}
+
+static void be_as_the_run(void *arg)
+{
+	const struct model seen = look_at_me();
+
+	CHECK_EQ(&verdict, memcmp(&seen, &model, sizeof(seen)), 0);
+	check_environment(arg);
+	/* So that others do not get this thread. */
+	if (arg)
+		CHECK_EQ(&verdict, switchto_park(NULL), 0);
+}
+
+static void change_and_spawn(void *arg)
+{
+	struct switchto_task *task[3];
+
+	change_all();
+	for (int i = 0; i < 3; i++)
+		task[i] = spawn_handle(NULL, be_as_the_run, arg);
+	/* All the ways to sleep make room for them. */
+	CHECK_EQ(&verdict, switchto_sleep_until(&(struct timespec){ 0 }), 0);
+	CHECK_EQ(&verdict, switchto_yield(), 0);
+	for (int i = 0; i < 3; i++) {
+		CHECK_EQ(&verdict, switchto_unpark(task[i]), 0);
+		CHECK_EQ(&verdict, switchto_join(task[i]), 0);
+	}
+}
+
+static void *change_and_spawn_outside(void *sched)
+{
+	change_all();
+	spawn(sched, be_as_the_run, NULL);
+	return NULL;
+}
+
+/* A task that begins is no heir of those that live, nor of who spawned it. */
+static void threads_are_of_the_run(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	pthread_t thread;
+
+	(void)state;
+	model = look_at_me();
+	spawn(sched, change_and_spawn, &model);
+	run_tasks(sched);
+
+	/* Also the first one. */
+	sched = new_sched(NULL);
+	assert_int_equal(pthread_create(&thread, NULL, change_and_spawn_outside, sched), 0);
+	pthread_join(thread, NULL);
+	run_tasks(sched);
+}
+
+/* The task that sleeps needs a new thread, but not in its image. */
 static void block_and_sleep(void *arg)
 {
 	struct switchto_task *task;
@@ -659,6 +749,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(thread_that_ends),
 		cmocka_unit_test(environment_is_new),
 		cmocka_unit_test(mask_of_the_run),
+		cmocka_unit_test(threads_are_of_the_run),
 		cmocka_unit_test(policies),
 		cmocka_unit_test(channels),
 		cmocka_unit_test(mutex_of_the_parent),

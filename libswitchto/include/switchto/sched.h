@@ -278,14 +278,16 @@ int switchto_task_stats(const struct switchto_task *task, struct switchto_task_s
  * switchto_sched_run() - run tasks until there are none
  *
  * The caller's thread becomes the dispatcher of the first slot; the other slots get threads
- * of their own. Returns when the last task has ended. New threads for tasks have the signal mask of
- * this thread at the call.
+ * of their own. Returns when the last task has ended. New threads for tasks have the signal mask,
+ * credentials, CPUs and so on of this thread, see switchto_spawn().
  *
  * If there is no thread left for a task, the task waits until another task has ended, and tries again
- * every millisecond.
+ * every millisecond. A thread for tasks that is left serves all slots in turn.
  *
  * Return: 0, or -1 and errno: EBUSY, the scheduler runs already; EPERM, the caller is a task, or the
- * scheduler was created before a fork() in the parent; EINVAL, @sched is NULL; EAGAIN, ENOMEM, no thread for a slot; or an initialization error of the core (switchto.h).
+ * scheduler was created before a fork() in the parent; EINVAL, @sched is NULL; EAGAIN, ENOMEM, there are
+ * tasks, and no thread for a slot, or none for tasks; or an initialization error of the core
+ * (switchto.h).
  */
 int switchto_sched_run(struct switchto_sched *sched);
 
@@ -331,14 +333,15 @@ int switchto_sched_destroy(struct switchto_sched *sched);
  * must return: a task that ends its thread by pthread_exit() or pthread_cancel() ends the program, by
  * abort(3). @fn must not be left by an exception.
  *
- * What a task changes of its thread, the next task on this thread finds changed: the signal mask, the
- * CPUs, the name, the nice value and scheduling policy, credentials, namespaces, and thread-local
- * variables. So a task puts back what it has changed. Only errno and the floating-point environment
- * are put back by the library, since this takes no system call.
+ * What a task changes of its thread, the next task on this thread finds changed, but no other one: the
+ * signal mask and signal stack, the CPUs, the name, the nice value and scheduling policy, the timer
+ * slack, credentials, namespaces, the cancel state, the locale, and thread-local variables. So a task
+ * puts back what it has changed. Only errno and the floating-point environment, with its exception
+ * flags, are put back by the library, since this takes no system call. A new thread has what the
+ * caller of switchto_sched_run() has at the call.
  *
- * Return: 0, or -1 and errno: ENOMEM; EAGAIN, the scheduler has no thread for tasks yet, and there is
- * none to be had; ECANCELED, the scheduler stops; EPERM, @sched is NULL outside a task, or the
- * parent's in the child of a fork(); EINVAL, @fn is NULL.
+ * Return: 0, or -1 and errno: ENOMEM; ECANCELED, the scheduler stops; EPERM, @sched is NULL outside a
+ * task, or the parent's in the child of a fork(); EINVAL, @fn is NULL.
  */
 int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 		   const struct switchto_task_attr *attr, struct switchto_task **task_out);

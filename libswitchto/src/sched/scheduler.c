@@ -176,7 +176,11 @@ static int try_stack_size(struct switchto_sched *sched)
 	}
 	if (error)
 		return error;
-	return switchto_pool_begin(sched) ? errno : 0;
+	if (!switchto_pool_create(sched))
+		return errno;
+	/* The first run makes its own. */
+	switchto_pool_end(sched);
+	return 0;
 }
 
 static bool is_possible(const struct switchto_sched_options *options)
@@ -238,6 +242,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	sched->slice = chosen.slice < 0 ? NEVER : chosen.slice ? chosen.slice : SLICE;
 	sched->generation = switchto_generation;
 	sched->together = keeps_together(&chosen);
+	switchto_worker_take_model(sched);
 	pthread_mutex_init(&sched->lock, NULL);
 	while (!error && sched->slots < chosen.slots) {
 		error = begin_slot(&sched->slot[sched->slots++], sched);
@@ -261,11 +266,20 @@ const char *switchto_sched_engine(const struct switchto_sched *sched)
 	return sched->has_rings ? "io_uring" : "epoll";
 }
 
-/* A slot for each dispatcher, and then the caller as that of the first. */
+/* A slot for each dispatcher, and then the caller as that of the first. 0 or an error number. */
 static int run_slots(struct switchto_sched *sched, struct worker *me)
 {
+	struct worker *worker;
 	uint32_t left;
 
+	/* With one, all tasks can run. */
+	if (!sched->has_worker) {
+		worker = switchto_pool_create(sched);
+		if (!worker)
+			return errno;
+		switchto_pool_idle(worker);
+		sched->has_worker = true;
+	}
 	for (unsigned int i = 1; i < sched->slots; i++) {
 		struct slot *slot = &sched->slot[i];
 
@@ -310,8 +324,7 @@ int switchto_sched_run(struct switchto_sched *sched)
 		return fail(error);
 	}
 	watch_exit(sched);
-	pthread_sigmask(SIG_SETMASK, NULL, &sched->mask);
-	sched->has_mask = true;
+	switchto_worker_take_model(sched);
 	switchto_current = &me;
 	if (sched->together)
 		switchto_place(SWITCHTO_STAY);

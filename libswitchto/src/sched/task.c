@@ -66,9 +66,6 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 		return fail(EPERM);
 	if (atomic_load(&sched->stopping))
 		return fail(ECANCELED);
-	if (unlikely(!atomic_load_explicit(&sched->has_worker, memory_order_relaxed)) &&
-	    switchto_pool_begin(sched))
-		return -1;
 	task = switchto_pool_task(sched);
 	if (!task)
 		return -1;

@@ -124,7 +124,7 @@ struct worker {
 	struct switchto_sched *sched;
 	pthread_t pthread;
 	sem_t *begun; /* of who creates it: tid is known */
-	uint32_t fp;  /* fp_control() when it began */
+	uint64_t fp;  /* that of the scheduler, when it began */
 	atomic_bool exits;
 };
 
@@ -140,6 +140,8 @@ struct slot {
 	struct switchto_sched *sched;
 	struct worker *dispatcher;
 	struct worker *spare; /* an idle one, for the next task that begins: needs no lock */
+	struct switchto_task *begins; /* its dispatcher is to make a worker for this one */
+	bool waited;		      /* its last task that was to begin found no worker */
 	void *queue;
 	bool is_fifo; /* the policy, whose functions are in line then */
 	/* The policy's. */
@@ -200,12 +202,13 @@ struct switchto_sched {
 	bool together;		     /* the threads of a slot are to be on one CPU */
 	void (*report)(const char *text);
 	size_t stack_size;
-	unsigned int generation; /* of the process that made it */
-	atomic_bool has_worker;	 /* for tasks */
-	sigset_t mask;		 /* of its threads, from the first run on */
-	bool has_mask;
-	bool watched;	   /* exit(3) */
-	atomic_uint tasks; /* that have not ended */
+	unsigned int generation;  /* of the process that made it */
+	bool has_worker;	  /* for tasks */
+	atomic_bool wants_worker; /* a slot did, and found none */
+	sigset_t mask;		  /* of new workers: that of the caller of switchto_sched_run() */
+	uint64_t fp;		  /* the same: fp_state() without what has happened */
+	bool watched;		  /* exit(3) */
+	atomic_uint tasks;	  /* that have not ended */
 	atomic_bool running, stopping, cancels;
 	atomic_uint visitors;	  /* threads that are in a call and hold no task */
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
