@@ -195,8 +195,8 @@ void *switchto_worker_main(void *worker)
 	sem_post(me->begun);
 	if (me->tid == -1)
 		return NULL;
-	if (me->sched->together)
-		switchto_place(SWITCHTO_STAY);
+	/* Without the option, SWITCHTO_PLACE=together could bind it. */
+	switchto_place(me->sched->together ? SWITCHTO_STAY : SWITCHTO_FREE);
 	switchto_current = me;
 	me->fp = me->sched->fp;
 	pthread_cleanup_push(thread_exits, NULL);
