@@ -244,7 +244,7 @@ pid_t switchto_switch_until(pid_t tid, const struct timespec *deadline);
  * Until then the thread's affinity is one CPU. It sees that itself, and so do the threads and
  * programs that it starts, except by fork(2): call this with SWITCHTO_FREE before
  * pthread_create(3), posix_spawn(3), system(3), vfork(2) or execve(2). A thread that computes
- * for long beside others should be SWITCHTO_FREE, too.
+ * for long beside others should be SWITCHTO_FREE, or be let go: switchto_let_go().
  *
  * Return: what it was before, or -1 and errno: EINVAL, @place is none of the three; the initialization
  * errors.
@@ -252,6 +252,19 @@ pid_t switchto_switch_until(pid_t tid, const struct timespec *deadline);
  * Thread-safe. Not async-signal-safe, not async-cancel-safe.
  */
 int switchto_place(int place);
+
+/**
+ * switchto_let_go() - give a thread its own mask back, if switchto_place() has bound it
+ * @tid:	a registered thread of this process, also the caller
+ *
+ * For schedulers, when a thread computes or blocks beside others. What the thread has chosen with
+ * switchto_place() stays: the next switch to it may bind it again.
+ *
+ * Return: 0, or -1 and errno: ESRCH, there is no such thread.
+ *
+ * Thread-safe, async-signal-safe.
+ */
+int switchto_let_go(pid_t tid);
 
 enum { SWITCHTO_FREE, SWITCHTO_TOGETHER, SWITCHTO_STAY };
 

@@ -155,7 +155,7 @@ struct slot {
 	int full;		  /* what the budget begins with */
 	unsigned int known_polls; /* when it last looked at the clock */
 	nsec_t checked, polled;	  /* when that was; when it polled at the latest */
-	atomic_bool long_regions; /* the last blocking region was one, see switchto_block_begin() */
+	atomic_uchar last_region; /* how long it was: REGION_SHORT and so on */
 	struct timers timers;
 	int epoll, event;      /* what it polls, and the eventfd that wakes it */
 	int next_epoll;	       /* will be epoll, when all descriptors are in it; or -1 */
@@ -186,9 +186,13 @@ struct slot {
 		nsec_t began;  /* its CPU time when it was first seen to have the slot */
 		nsec_t polled; /* when it had just polled, or was asleep */
 		nsec_t at;     /* when the monitor looked at ready and runs */
+		nsec_t alone;  /* since when the owner has epoch; NEVER: it has been let go */
+		uint32_t epoch;
 		bool reported;
 	} seen;
 };
+
+enum { REGION_SHORT, REGION_LONG, REGION_VERY_LONG };
 
 enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_ENDS };
 
