@@ -76,6 +76,9 @@ static int run_task(void *fn)
 static void bad_options(void **state)
 {
 	const struct switchto_policy empty = { .name = "empty" };
+	struct switchto_policy large = switchto_fifo;
+	struct switchto_task_stats task_stats;
+	struct switchto_slot_stats stats;
 	struct switchto_sched_options options = { .size = sizeof(options), .slots = slots };
 	struct switchto_sched *sched;
 	struct verdict v = { 0 };
@@ -91,6 +94,23 @@ static void bad_options(void **state)
 	/* More than there are addresses. */
 	options.stack_size = (size_t)1 << 60;
 	CHECK_EQ(&v, switchto_sched_create(&sched, &options), -1);
+	options.stack_size = 0;
+	options.slice = SWITCHTO_NO_SLICE - 1;
+	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	options.slice = INT64_MIN;
+	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	options.slice = 0;
+	/* With the memory that the measurements take it would be a few bytes. */
+	large.queue_size = SIZE_MAX - 8;
+	options.policy = &large;
+	options.flags = SWITCHTO_MEASURE;
+	CHECK_ERR(&v, switchto_sched_create(&sched, &options), ENOMEM);
+	options.policy = NULL;
+	options.flags = 0;
+	CHECK_ERR(&v, switchto_sched_create(NULL, &options), EINVAL);
+	CHECK(&v, !switchto_sched_engine(NULL) && errno == EINVAL);
+	CHECK_ERR(&v, switchto_slot_stats(NULL, 0, &stats), EINVAL);
+	CHECK_ERR(&v, switchto_task_stats(NULL, &task_stats), EINVAL);
 	CHECK_ERR(&v, switchto_sched_run(NULL), EINVAL);
 	CHECK_ERR(&v, switchto_sched_stop(NULL, 0), EINVAL);
 	CHECK_ERR(&v, switchto_sched_destroy(NULL), EINVAL);
@@ -140,6 +160,94 @@ static void handles(void **state)
 	(void)state;
 	spawn(sched, bad_handles, NULL);
 	run_tasks(sched);
+}
+
+static struct switchto_task *couple[2];
+static atomic_int deadlocks;
+
+static void join_each_other(void *other)
+{
+	if (switchto_join(*(struct switchto_task **)other) == 0) {
+		atomic_fetch_add(&runs, 1);
+	} else {
+		CHECK_EQ(&verdict, errno, EDEADLK);
+		atomic_fetch_add(&deadlocks, 1);
+	}
+}
+
+/* At least one of them must not wait. */
+static void couples(void **state)
+{
+	(void)state;
+	for (int i = 0; i < LOOPS(200); i++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		atomic_store(&runs, 0);
+		atomic_store(&deadlocks, 0);
+		for (int j = 0; j < 2; j++)
+			couple[j] = spawn_handle(sched, join_each_other, &couple[!j]);
+		run_tasks(sched);
+		assert_true(atomic_load(&deadlocks) >= 1);
+		assert_int_equal(atomic_load(&runs) + atomic_load(&deadlocks), 2);
+	}
+}
+
+/* --- counts --- */
+
+static int post_too_often(void *arg)
+{
+	struct switchto_sem sem = { .count = -1UL };
+
+	(void)arg;
+	switchto_sem_post(&sem);
+	return 0;
+}
+
+static int add_less_than_none(void *arg)
+{
+	struct switchto_group group = { .count = 1 };
+
+	(void)arg;
+	switchto_group_add(&group, -1UL);
+	return 0;
+}
+
+/* Who waits would wait for ever. */
+static void counts(void **state)
+{
+	(void)state;
+	assert_true(was_aborted(in_a_child(post_too_often, NULL)));
+	assert_true(was_aborted(in_a_child(add_less_than_none, NULL)));
+}
+
+/* --- destructors of a scheduler's threads --- */
+
+static void destroy_again(void *sched)
+{
+	CHECK_ERR(&verdict, switchto_sched_destroy(sched), EBUSY);
+	CHECK_ERR(&verdict, switchto_sched_run(sched), EPERM);
+	CHECK_ERR(&verdict, switchto_spawn(sched, run_once, NULL, NULL, NULL), ECANCELED);
+	atomic_fetch_add(&runs, 1);
+}
+
+static pthread_key_t key;
+
+static void have_it_destroyed_again(void *sched)
+{
+	CHECK_EQ(&verdict, pthread_setspecific(key, sched), 0);
+}
+
+static void destructors(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	atomic_store(&runs, 0);
+	assert_int_equal(pthread_key_create(&key, destroy_again), 0);
+	spawn(sched, have_it_destroyed_again, sched);
+	run_tasks(sched);
+	assert_int_equal(atomic_load(&runs), 1);
+	pthread_key_delete(key);
 }
 
 /* --- switchto_end() --- */
@@ -450,6 +558,9 @@ static void destroy_while_awaited(void *arg)
 	CHECK_ERR(&verdict, switchto_select(cases, 2, &soon), ETIMEDOUT);
 	CHECK_ERR(&verdict, switchto_chan_send(NULL, &item, NULL), EINVAL);
 	CHECK_ERR(&verdict, switchto_chan_recv(NULL, &item, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_chan_close(NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_chan_create(NULL, sizeof(item), 1), EINVAL);
+	CHECK_ERR(&verdict, switchto_select(NULL, 1, NULL), EINVAL);
 	CHECK_EQ(&verdict, switchto_chan_create(&chan, sizeof(item), 1), 0);
 	cases[1].chan = chan;
 	cases[1].item = &item;
@@ -742,6 +853,9 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bad_options),
 		cmocka_unit_test(handles),
+		cmocka_unit_test(couples),
+		cmocka_unit_test(counts),
+		cmocka_unit_test(destructors),
 		cmocka_unit_test(ends),
 		cmocka_unit_test(ends_one_that_never_began),
 		cmocka_unit_test(many_before_the_run),

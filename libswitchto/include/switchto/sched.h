@@ -51,6 +51,9 @@
  *	ETIMEDOUT	the deadline has passed. What the call waits for has not happened
  *	ECANCELED	the task has been cancelled, see switchto_cancel()
  *	ENOMEM		no memory for the deadline, or for what the call makes
+ *	EINVAL		an argument can't be; also a scheduler, task, channel, place for the result or
+ *			list of cases that is NULL. Other pointers, to a mutex or an item for example, are
+ *			not checked
  *
  * Deadlines are absolute times on CLOCK_MONOTONIC; NULL is never, except for
  * switchto_sleep_until(). A call reads its deadline before it sleeps, and does not keep the
@@ -106,7 +109,7 @@ enum switchto_reason {
 struct switchto_task_attr {
 	int priority;		  /* larger is sooner; switchto_priority */
 	unsigned int weight;	  /* share of the slot, 0 as 1; switchto_fair */
-	struct timespec deadline; /* CLOCK_MONOTONIC, 0 for none; switchto_edf */
+	struct timespec deadline; /* CLOCK_MONOTONIC, 0 for none; switchto_edf. As other deadlines */
 };
 
 /* The part of a task that belongs to the policy of its slot. */
@@ -188,7 +191,8 @@ struct switchto_sched_options {
 	/*
 	 * How long a task may compute, in ns of CPU time, until it loses its slot to the other
 	 * tasks of the slot, if these have anything to do. It goes on beside them. 0: 10 ms;
-	 * SWITCHTO_NO_SLICE: it keeps its slot. Not exact: it may be some milliseconds more.
+	 * SWITCHTO_NO_SLICE: it keeps its slot. Other negative numbers: EINVAL. Not exact: it may be
+	 * some milliseconds more.
 	 */
 	int64_t slice;
 	/*
@@ -232,7 +236,7 @@ enum {
 int switchto_sched_create(struct switchto_sched **sched_out,
 			  const struct switchto_sched_options *options);
 
-/* The engine, a constant string: "io_uring" or "epoll". */
+/* The engine, a constant string: "io_uring" or "epoll". NULL and EINVAL, if @sched is NULL. */
 const char *switchto_sched_engine(const struct switchto_sched *sched);
 
 enum { SWITCHTO_READY_BUCKETS = 24 };
@@ -312,7 +316,11 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags);
  *
  * It waits for a moment, until other schedulers have no event in hand for tasks of @sched.
  *
- * Return: 0, or -1 and errno: EBUSY, switchto_sched_run() has not returned, or there are tasks;
+ * Handles of tasks end with it, also those that have not been given back: no call may use them any
+ * more. The threads end, so destructors of thread-local variables run. There, @sched can't be used.
+ *
+ * Return: 0, or -1 and errno: EBUSY, switchto_sched_run() has not returned, or there are tasks, or
+ * another call destroys it;
  * EDEADLK, the caller is a function of another scheduler's policy; EINVAL, @sched is NULL.
  */
 int switchto_sched_destroy(struct switchto_sched *sched);
@@ -351,7 +359,8 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
  *
  * Tasks and other threads may call it. What the task wrote is seen afterwards.
  *
- * Return: 0, or -1 and errno: EDEADLK, @task is the caller; EINVAL, another call joins it already, it
+ * Return: 0, or -1 and errno: EDEADLK, @task is the caller, or a task that joins the caller (a longer
+ * circle waits for ever); EINVAL, another call joins it already, it
  * is detached, @task is NULL, or the handle was given back and no later task has it; ECANCELED; EPERM,
  * a task of the parent in the child of a fork(). After an error the handle is still the caller's.
  */
@@ -361,7 +370,8 @@ int switchto_join(struct switchto_task *task);
  * switchto_end() - cancel a task, wait until it has ended, and give its handle back
  *
  * As switchto_cancel() and switchto_join(), but it also waits if the caller is cancelled. A task that
- * has not begun, and whose scheduler does not run now, is not waited for, and will never run.
+ * has not begun, and whose scheduler does not run now, is not waited for, and will never run. Two tasks
+ * that end each other wait for ever.
  *
  * Return: 0, or -1 and errno: as switchto_join(), but not ECANCELED.
  */
@@ -521,6 +531,7 @@ struct switchto_sem {
  * Return: 0, or -1 and errno: ETIMEDOUT, ECANCELED, EINVAL (@deadline).
  */
 int switchto_sem_wait(struct switchto_sem *sem, const struct timespec *deadline);
+/* A count that would pass ULONG_MAX ends the program, by abort(3). */
 void switchto_sem_post(struct switchto_sem *sem);
 
 /* A count of jobs. Others wait until it is 0. */
@@ -529,6 +540,7 @@ struct switchto_group {
 	unsigned long count;
 };
 
+/* The same. So no "negative" @count: switchto_group_done() reduces it. */
 void switchto_group_add(struct switchto_group *group, unsigned long count);
 /* Return: 0, or -1 and errno: EINVAL, the count is 0 already. */
 int switchto_group_done(struct switchto_group *group);
@@ -541,7 +553,7 @@ int switchto_group_wait(struct switchto_group *group, const struct timespec *dea
  */
 struct switchto_chan;
 
-/* Return: 0, or -1 and errno: EINVAL, @item_size is 0; ENOMEM. */
+/* Return: 0, or -1 and errno: EINVAL, @item_size is 0, or @chan_out NULL; ENOMEM. */
 int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size_t capacity);
 /* NULL: does nothing. Return: 0, or -1 and EBUSY: somebody is in a call for the channel. While exit(3)
  * ends the program, it does nothing then. */
@@ -564,7 +576,7 @@ int switchto_chan_send(struct switchto_chan *chan, const void *item,
  */
 int switchto_chan_recv(struct switchto_chan *chan, void *item, const struct timespec *deadline);
 
-/* Ends all waits for it. Items in it can still be received. -1 and EPIPE: it was closed before. */
+/* Ends all waits for it. Items in it can still be received. -1 and EPIPE: it was closed before; EINVAL. */
 int switchto_chan_close(struct switchto_chan *chan);
 
 enum switchto_op { SWITCHTO_SEND, SWITCHTO_RECEIVE };

@@ -44,14 +44,16 @@ static int begin_ring(struct switchto_sched *sched, struct slot *slot)
 /* 0 or an error number. */
 static int begin_slot(struct slot *slot, struct switchto_sched *sched)
 {
+	size_t size;
 	int error;
 
 	slot->sched = sched;
 	slot->enqueue = sched->policy->enqueue;
 	slot->pick = sched->policy->pick;
 	slot->is_fifo = sched->policy == &switchto_fifo;
-	slot->queue = calloc(1, sched->policy->queue_size +
-					(sched->wrapped ? sched->wrapped->queue_size : 0));
+	if (!__builtin_add_overflow(sched->policy->queue_size,
+				    sched->wrapped ? sched->wrapped->queue_size : 0, &size))
+		slot->queue = calloc(1, size);
 	slot->epoll = slot->event = -1;
 	pthread_mutex_init(&slot->adds, NULL);
 	/* Nobody owns it, and nobody may take it. */
@@ -188,7 +190,8 @@ static bool is_possible(const struct switchto_sched_options *options)
 	return options->slots <= 1024 &&
 	       !(options->flags & ~(unsigned int)(SWITCHTO_STEAL | SWITCHTO_MEASURE)) &&
 	       (!options->place || options->place == SWITCHTO_NO_PLACE) &&
-	       options->policy->enqueue && options->policy->pick &&
+	       options->slice >= SWITCHTO_NO_SLICE && options->policy->enqueue &&
+	       options->policy->pick &&
 	       (!(options->flags & SWITCHTO_STEAL) || options->policy->steal);
 }
 
@@ -209,6 +212,8 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	size_t size;
 	int error = 0;
 
+	if (!sched_out)
+		return fail(EINVAL);
 	if (options) {
 		if (options->size < sizeof(size_t) || options->size > sizeof(chosen))
 			return fail(EINVAL);
@@ -263,6 +268,10 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 
 const char *switchto_sched_engine(const struct switchto_sched *sched)
 {
+	if (!sched) {
+		errno = EINVAL;
+		return NULL;
+	}
 	return sched->has_rings ? "io_uring" : "epoll";
 }
 
@@ -370,6 +379,10 @@ int switchto_sched_destroy(struct switchto_sched *sched)
 	/* A signal handler, or a policy: leave_others() would wait for the caller. */
 	if (switchto_current && switchto_current->slot && is_inside(switchto_current))
 		return fail(EDEADLK);
+	/* The end of its threads runs the program's destructors, which may come back here. */
+	if (atomic_exchange(&sched->ends, true))
+		return fail(EBUSY);
+	atomic_store(&sched->stopping, true);
 	while (atomic_load(&sched->visitors))
 		give_time();
 	switchto_pool_end(sched);

@@ -77,6 +77,12 @@ enum { WAITING_IO = 6 };
 
 typedef void task_fn(void *arg);
 
+/* Where a task, or another thread, waits until it is told to go on: sleep.h, wake.h. */
+struct waiter {
+	struct switchto_task *task; /* NULL: another thread */
+	_Atomic uint32_t fired;
+};
+
 struct switchto_task {
 	struct switchto_entry entry; /* first: the policy's pointer is the task's */
 	_Atomic uint32_t state;
@@ -96,7 +102,8 @@ struct switchto_task {
 	size_t timer; /* its place among the slot's timers + 1; 0: none */
 	enum switchto_reason why;
 	_Atomic(struct waiter *) joiner;
-	nsec_t since; /* of the wrapper: when it became ready, or stopped running */
+	struct waiter joins; /* of its own call of switchto_join() */
+	nsec_t since;	     /* of the wrapper: when it became ready, or stopped running */
 	struct task_stats {
 		_Atomic uint64_t runs, run_ns, ready_ns, blocked_ns;
 	} stats;
@@ -213,7 +220,7 @@ struct switchto_sched {
 	uint64_t fp;		  /* the same: fp_state() without what has happened */
 	bool watched;		  /* exit(3) */
 	atomic_uint tasks;	  /* that have not ended */
-	atomic_bool running, stopping, cancels;
+	atomic_bool running, stopping, cancels, ends;
 	atomic_uint visitors;	  /* threads that are in a call and hold no task */
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
 	pthread_t monitor_thread;
@@ -245,11 +252,5 @@ static inline bool is_parents(const struct switchto_sched *sched)
  * of, see GENERATIONS: so the owner of a mutex, which may be gone, need not be asked.
  */
 enum { GENERATIONS = 4, GENERATION_SIZE = 16, ALL_GENERATIONS = GENERATIONS * GENERATION_SIZE };
-
-/* Where a task, or another thread, waits until it is told to go on: sleep.h, wake.h. */
-struct waiter {
-	struct switchto_task *task; /* NULL: another thread */
-	_Atomic uint32_t fired;
-};
 
 #endif /* SWITCHTO_SCHED_TYPES_H */
