@@ -134,6 +134,7 @@ static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
 {
 	struct worker *me = switchto_current;
 	struct switchto_task *self = me ? me->task : NULL;
+	// cppcheck-suppress uninitvar
 	struct waiter outside, *waiter = self ? &self->joins : &outside, *other = NULL;
 	int error = bad_task(task);
 
