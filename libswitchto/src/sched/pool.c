@@ -20,6 +20,7 @@ struct worker *switchto_pool_create(struct switchto_sched *sched)
 	/* It would have the mask of a caller that is bound. */
 	place = switchto_place(SWITCHTO_FREE);
 	worker->sched = sched;
+	worker->fp = sched->fp;
 	worker->begun = &begun;
 	sem_init(&begun, 0, 0);
 	/* That of the caller may be of an earlier run. */

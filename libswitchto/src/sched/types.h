@@ -131,7 +131,7 @@ struct worker {
 	struct switchto_sched *sched;
 	pthread_t pthread;
 	sem_t *begun; /* of who creates it: tid is known */
-	uint64_t fp;  /* that of the scheduler, when it began */
+	uint64_t fp;  /* that of the scheduler, when it was created */
 	atomic_bool exits;
 };
 

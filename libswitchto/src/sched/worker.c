@@ -198,7 +198,6 @@ void *switchto_worker_main(void *worker)
 	/* Without the option, SWITCHTO_PLACE=together could bind it. */
 	switchto_place(me->sched->together ? SWITCHTO_STAY : SWITCHTO_FREE);
 	switchto_current = me;
-	me->fp = me->sched->fp;
 	pthread_cleanup_push(thread_exits, NULL);
 	serve(me);
 	pthread_cleanup_pop(false);
