@@ -669,3 +669,14 @@ int switchto_place(int place)
 		switchto_place_leave();
 	return before;
 }
+
+int switchto_let_go(pid_t tid)
+{
+	struct thread *thread = tid > 0 && tid < TID_LIMIT ? thread_of(tid) : NULL;
+
+	if (!thread || (atomic_load(&thread->word) & WORD_STATE) == UNKNOWN)
+		return fail(ESRCH);
+	if (atomic_load_explicit(&thread->cpu, memory_order_relaxed) > 0)
+		switchto_place_move(thread, tid, 0);
+	return 0;
+}

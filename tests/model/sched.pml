@@ -191,6 +191,7 @@ bit reads[TASKS + 1];
 #ifdef SPAWN
 bit spawned;
 byte idle; /* a set of threads */
+byte begins[SLOTS];
 #endif
 #ifdef OUTSIDE
 byte visitors;
@@ -626,6 +627,19 @@ dispatch:
 		true ->
 dispatch_now:
 		check_inside();
+#if defined(SPAWN) && CALLS > 0
+		if
+		:: begins[slot] ->
+			/* switchto_dispatch_make() */
+			assert(me == DISPATCHER(slot) && !thread_of[begins[slot]]);
+			next = TASKS;
+			thread_of[begins[slot]] = next;
+			task_of[next] = begins[slot];
+			begins[slot] = 0;
+			goto hand_over
+		:: else
+		fi;
+#endif
 		asleep[slot] = 0;
 		inbox_empty();
 #ifdef TIMEOUTS
@@ -669,7 +683,14 @@ dispatch_now:
 				if
 				:: idle & BIT(1) -> next = 1
 				:: idle & BIT(2) -> next = 2
-				:: idle == 0 -> next = TASKS
+				:: idle == 0 && me > TASKS -> next = TASKS
+#if CALLS > 0
+				:: idle == 0 && me <= TASKS ->
+					begins[slot] = other;
+					other = 0;
+					next = DISPATCHER(slot);
+					goto hand_over
+#endif
 				fi;
 				idle = idle & ~BIT(next);
 				thread_of[other] = next;

@@ -593,13 +593,94 @@ static void waits_for_a_thread(void **state)
 	run_tasks(sched);
 	assert_true(ran);
 
-	/* The first thread is that of switchto_spawn(), which says that there is none. */
+	/* Without any, that of the monitor being there, tasks would wait for ever. */
 	sched = new_sched_with(NULL, 0, 1);
-	faults_from_to(FAULT_THREAD, 1, 1);
-	assert_int_equal(switchto_spawn(sched, set_it, &ran, NULL, NULL), -1);
+	ran = false;
+	spawn(sched, set_it, &ran);
+	faults_from_to(FAULT_THREAD, 2, 2);
+	assert_int_equal(switchto_sched_run(sched), -1);
 	assert_int_equal(errno, EAGAIN);
+	assert_false(ran);
 	run_tasks(sched);
+	assert_true(ran);
 	faults_from_to(FAULT_THREAD, 1, 0);
+}
+
+/* --- two slots, and few threads for both --- */
+
+enum { MANY_SHORT = 20 };
+
+static atomic_uint short_ones;
+static atomic_bool other_slot_ran;
+
+static void be_short(void *arg)
+{
+	(void)arg;
+	atomic_fetch_add(&short_ones, 1);
+}
+
+static void spawn_short_ones(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < MANY_SHORT; i++)
+		spawn(NULL, be_short, NULL);
+}
+
+/* In the first slot, whose worker ends one task and begins the next one. */
+static void go_on_until_it_ran(void *arg)
+{
+	(void)arg;
+	if (!atomic_load(&other_slot_ran))
+		spawn(NULL, go_on_until_it_ran, NULL);
+}
+
+static void run_in_the_other_slot(void *arg)
+{
+	(void)arg;
+	atomic_store(&other_slot_ran, true);
+}
+
+/* Its slot has a worker that waits for a task, and is not there to give it up. */
+static void compute_beside_a_spare(void *arg)
+{
+	CHECK_EQ(&verdict, switchto_join(spawn_handle(NULL, be_short, NULL)), 0);
+	spawn_short_ones(arg);
+	while (!atomic_load(&short_ones) || atomic_load(&short_ones) == 1)
+		usleep(0);
+}
+
+/* @workers, beside the monitor and the second dispatcher: the system has no more threads. */
+static void run_with_few(unsigned int workers, void (*first)(void *), void (*second)(void *))
+{
+	const struct switchto_sched_options options = {
+		.size = sizeof(options),
+		.slots = 2,
+		.slice = SWITCHTO_NO_SLICE,
+	};
+	struct switchto_sched *sched;
+
+	verdict = (struct verdict){ 0 };
+	atomic_store(&short_ones, 0);
+	atomic_store(&other_slot_ran, false);
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	spawn(sched, first, NULL);
+	if (second)
+		spawn(sched, second, NULL);
+	faults_from_to(FAULT_THREAD, 3 + workers, -1UL);
+	run_in_time(sched);
+	faults_from_to(FAULT_THREAD, 1, 0);
+}
+
+static void few_threads(void **state)
+{
+	(void)state;
+	for (int i = 0; i < LOOPS(20); i++) {
+		run_with_few(1, spawn_short_ones, NULL);
+		assert_int_equal(atomic_load(&short_ones), MANY_SHORT);
+		run_with_few(1, go_on_until_it_ran, run_in_the_other_slot);
+	}
+	run_with_few(2, compute_beside_a_spare, NULL);
+	assert_int_equal(atomic_load(&short_ones), MANY_SHORT + 1);
 }
 
 int main(int argc, char **argv)
@@ -613,6 +694,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(destroy_waits),
 		cmocka_unit_test(event_in_hand),
 		cmocka_unit_test(waits_for_a_thread),
+		cmocka_unit_test(few_threads),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;

@@ -24,7 +24,6 @@ static void *run_in_vain(void *arg)
 	if (switchto_sched_run(sched) == 0)
 		return arg;
 	CHECK_EQ(&verdict, errno, ENOMEM);
-	CHECK_ERR(&verdict, switchto_spawn(sched, nothing, NULL, NULL, NULL), EAGAIN);
 	atomic_store(&refused, true);
 	return arg;
 }
@@ -32,16 +31,22 @@ static void *run_in_vain(void *arg)
 /* The core library has memory for threads with TIDs near those that it has seen. */
 static int register_in_vain(void *arg)
 {
+	struct switchto_task *task;
 	pthread_t thread;
 
 	(void)arg;
 	sched = new_sched(NULL);
+	CHECK(&verdict, switchto_self() > 0);
 	filter_call(SYS_madvise, ANSWER(ENOMEM));
 	for (int i = 0; i < 10000 && !atomic_load(&refused); i++) {
 		CHECK_EQ(&verdict, pthread_create(&thread, NULL, run_in_vain, NULL), 0);
 		pthread_join(thread, NULL);
 	}
 	CHECK(&verdict, atomic_load(&refused));
+	/* The caller is registered. The thread for the task would not be. */
+	task = spawn_handle(sched, nothing, NULL);
+	CHECK_ERR(&verdict, switchto_sched_run(sched), EAGAIN);
+	CHECK_EQ(&verdict, switchto_end(task), 0);
 	CHECK_EQ(&verdict, switchto_sched_destroy(sched), 0);
 	return verdict_status(&verdict);
 }

@@ -9,10 +9,12 @@
 #include <fenv.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -75,6 +77,9 @@ static int run_task(void *fn)
 static void bad_options(void **state)
 {
 	const struct switchto_policy empty = { .name = "empty" };
+	struct switchto_policy large = switchto_fifo;
+	struct switchto_task_stats task_stats;
+	struct switchto_slot_stats stats;
 	struct switchto_sched_options options = { .size = sizeof(options), .slots = slots };
 	struct switchto_sched *sched;
 	struct verdict v = { 0 };
@@ -90,6 +95,23 @@ static void bad_options(void **state)
 	/* More than there are addresses. */
 	options.stack_size = (size_t)1 << 60;
 	CHECK_EQ(&v, switchto_sched_create(&sched, &options), -1);
+	options.stack_size = 0;
+	options.slice = SWITCHTO_NO_SLICE - 1;
+	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	options.slice = INT64_MIN;
+	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	options.slice = 0;
+	/* With the memory that the measurements take it would be a few bytes. */
+	large.queue_size = SIZE_MAX - 8;
+	options.policy = &large;
+	options.flags = SWITCHTO_MEASURE;
+	CHECK_ERR(&v, switchto_sched_create(&sched, &options), ENOMEM);
+	options.policy = NULL;
+	options.flags = 0;
+	CHECK_ERR(&v, switchto_sched_create(NULL, &options), EINVAL);
+	CHECK(&v, !switchto_sched_engine(NULL) && errno == EINVAL);
+	CHECK_ERR(&v, switchto_slot_stats(NULL, 0, &stats), EINVAL);
+	CHECK_ERR(&v, switchto_task_stats(NULL, &task_stats), EINVAL);
 	CHECK_ERR(&v, switchto_sched_run(NULL), EINVAL);
 	CHECK_ERR(&v, switchto_sched_stop(NULL, 0), EINVAL);
 	CHECK_ERR(&v, switchto_sched_destroy(NULL), EINVAL);
@@ -139,6 +161,94 @@ static void handles(void **state)
 	(void)state;
 	spawn(sched, bad_handles, NULL);
 	run_tasks(sched);
+}
+
+static struct switchto_task *couple[2];
+static atomic_int deadlocks;
+
+static void join_each_other(void *other)
+{
+	if (switchto_join(*(struct switchto_task **)other) == 0) {
+		atomic_fetch_add(&runs, 1);
+	} else {
+		CHECK_EQ(&verdict, errno, EDEADLK);
+		atomic_fetch_add(&deadlocks, 1);
+	}
+}
+
+/* At least one of them must not wait. */
+static void couples(void **state)
+{
+	(void)state;
+	for (int i = 0; i < LOOPS(200); i++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		atomic_store(&runs, 0);
+		atomic_store(&deadlocks, 0);
+		for (int j = 0; j < 2; j++)
+			couple[j] = spawn_handle(sched, join_each_other, &couple[!j]);
+		run_tasks(sched);
+		assert_true(atomic_load(&deadlocks) >= 1);
+		assert_int_equal(atomic_load(&runs) + atomic_load(&deadlocks), 2);
+	}
+}
+
+/* --- counts --- */
+
+static int post_too_often(void *arg)
+{
+	struct switchto_sem sem = { .count = -1UL };
+
+	(void)arg;
+	switchto_sem_post(&sem);
+	return 0;
+}
+
+static int add_less_than_none(void *arg)
+{
+	struct switchto_group group = { .count = 1 };
+
+	(void)arg;
+	switchto_group_add(&group, -1UL);
+	return 0;
+}
+
+/* Who waits would wait for ever. */
+static void counts(void **state)
+{
+	(void)state;
+	assert_true(was_aborted(in_a_child(post_too_often, NULL)));
+	assert_true(was_aborted(in_a_child(add_less_than_none, NULL)));
+}
+
+/* --- destructors of a scheduler's threads --- */
+
+static void destroy_again(void *sched)
+{
+	CHECK_ERR(&verdict, switchto_sched_destroy(sched), EBUSY);
+	CHECK_ERR(&verdict, switchto_sched_run(sched), EPERM);
+	CHECK_ERR(&verdict, switchto_spawn(sched, run_once, NULL, NULL, NULL), ECANCELED);
+	atomic_fetch_add(&runs, 1);
+}
+
+static pthread_key_t key;
+
+static void have_it_destroyed_again(void *sched)
+{
+	CHECK_EQ(&verdict, pthread_setspecific(key, sched), 0);
+}
+
+static void destructors(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	atomic_store(&runs, 0);
+	assert_int_equal(pthread_key_create(&key, destroy_again), 0);
+	spawn(sched, have_it_destroyed_again, sched);
+	run_tasks(sched);
+	assert_int_equal(atomic_load(&runs), 1);
+	pthread_key_delete(key);
 }
 
 /* --- switchto_end() --- */
@@ -277,6 +387,7 @@ static void round_up(void *arg)
 {
 	(void)arg;
 	fesetround(FE_UPWARD);
+	feraiseexcept(FE_DIVBYZERO);
 	errno = ENOENT;
 }
 
@@ -285,6 +396,7 @@ static void check_environment(void *arg)
 	(void)arg;
 	CHECK_EQ(&verdict, errno, 0);
 	CHECK_EQ(&verdict, fegetround(), FE_TONEAREST);
+	CHECK_EQ(&verdict, fetestexcept(FE_ALL_EXCEPT), 0);
 	atomic_fetch_add(&runs, 1);
 }
 
@@ -318,7 +430,93 @@ static void check_mask(void *arg)
 	CHECK_EQ(&verdict, sigismember(&mask, SIGUSR2), 1);
 }
 
-/* The task that sleeps makes the thread, but not in its image. */
+/* What a thread has of the one that makes it. */
+static void change_all(void)
+{
+	cpu_set_t one;
+
+	switchto_place(SWITCHTO_FREE);
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	CHECK_EQ(&verdict, sched_setaffinity(0, sizeof(one), &one), 0);
+	CHECK_EQ(&verdict, prctl(PR_SET_NAME, "changed"), 0);
+	CHECK_EQ(&verdict, prctl(PR_SET_TIMERSLACK, 123456), 0);
+	CHECK_EQ(&verdict, setpriority(PRIO_PROCESS, (id_t)gettid(), 19), 0);
+	fesetround(FE_UPWARD);
+}
+
+static struct model {
+	char name[16];
+	int cpus, slack, nice;
+} model;
+
+static struct model look_at_me(void)
+{
+	struct model seen = { .slack = prctl(PR_GET_TIMERSLACK),
+			      .nice = getpriority(PRIO_PROCESS, (id_t)gettid()) };
+	int place = switchto_place(SWITCHTO_FREE);
+	cpu_set_t cpus;
+
+	CHECK_EQ(&verdict, sched_getaffinity(0, sizeof(cpus), &cpus), 0);
+	seen.cpus = CPU_COUNT(&cpus);
+	switchto_place(place);
+	CHECK_EQ(&verdict, prctl(PR_GET_NAME, seen.name), 0);
+	return seen;
+}
+
+static void be_as_the_run(void *arg)
+{
+	const struct model seen = look_at_me();
+
+	CHECK_EQ(&verdict, memcmp(&seen, &model, sizeof(seen)), 0);
+	check_environment(arg);
+	/* So that others do not get this thread. */
+	if (arg)
+		CHECK_EQ(&verdict, switchto_park(NULL), 0);
+}
+
+static void change_and_spawn(void *arg)
+{
+	struct switchto_task *task[3];
+
+	change_all();
+	for (int i = 0; i < 3; i++)
+		task[i] = spawn_handle(NULL, be_as_the_run, arg);
+	/* All the ways to sleep make room for them. */
+	CHECK_EQ(&verdict, switchto_sleep_until(&(struct timespec){ 0 }), 0);
+	CHECK_EQ(&verdict, switchto_yield(), 0);
+	for (int i = 0; i < 3; i++) {
+		CHECK_EQ(&verdict, switchto_unpark(task[i]), 0);
+		CHECK_EQ(&verdict, switchto_join(task[i]), 0);
+	}
+}
+
+static void *change_and_spawn_outside(void *sched)
+{
+	change_all();
+	spawn(sched, be_as_the_run, NULL);
+	return NULL;
+}
+
+/* A task that begins is no heir of those that live, nor of who spawned it. */
+static void threads_are_of_the_run(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	pthread_t thread;
+
+	(void)state;
+	model = look_at_me();
+	spawn(sched, change_and_spawn, &model);
+	run_tasks(sched);
+
+	/* Also the first one. */
+	sched = new_sched(NULL);
+	assert_int_equal(pthread_create(&thread, NULL, change_and_spawn_outside, sched), 0);
+	pthread_join(thread, NULL);
+	run_tasks(sched);
+}
+
+/* The task that sleeps needs a new thread, but not in its image. */
 static void block_and_sleep(void *arg)
 {
 	struct switchto_task *task;
@@ -361,6 +559,9 @@ static void destroy_while_awaited(void *arg)
 	CHECK_ERR(&verdict, switchto_select(cases, 2, &soon), ETIMEDOUT);
 	CHECK_ERR(&verdict, switchto_chan_send(NULL, &item, NULL), EINVAL);
 	CHECK_ERR(&verdict, switchto_chan_recv(NULL, &item, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_chan_close(NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_chan_create(NULL, sizeof(item), 1), EINVAL);
+	CHECK_ERR(&verdict, switchto_select(NULL, 1, NULL), EINVAL);
 	CHECK_EQ(&verdict, switchto_chan_create(&chan, sizeof(item), 1), 0);
 	cases[1].chan = chan;
 	cases[1].item = &item;
@@ -1164,6 +1365,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(mutex_before_a_scheduler),
 		cmocka_unit_test(bad_options),
 		cmocka_unit_test(handles),
+		cmocka_unit_test(couples),
+		cmocka_unit_test(counts),
+		cmocka_unit_test(destructors),
 		cmocka_unit_test(ends),
 		cmocka_unit_test(ends_one_that_never_began),
 		cmocka_unit_test(many_before_the_run),
@@ -1171,6 +1375,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(thread_that_ends),
 		cmocka_unit_test(environment_is_new),
 		cmocka_unit_test(mask_of_the_run),
+		cmocka_unit_test(threads_are_of_the_run),
 		cmocka_unit_test(policies),
 		cmocka_unit_test(channels),
 		cmocka_unit_test(handler_between_tasks),

@@ -186,6 +186,8 @@ static void placed(void **state)
 	bool binds;
 
 	(void)state;
+	/* Under SWITCHTO_PLACE=together, the tests before have bound it. */
+	switchto_place(SWITCHTO_FREE);
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	binds = CPU_COUNT(&all) > 1 && strcmp(switchto_backend(), "wake-wait") == 0;
 	run_placed(&options, binds);
@@ -203,6 +205,53 @@ static void placed(void **state)
 	options.place = SWITCHTO_STAY;
 	assert_int_equal(switchto_sched_create(&sched, &options), -1);
 	assert_int_equal(errno, EINVAL);
+}
+
+/* How a task that is bound goes on: it gets its own mask back. */
+enum leaves { COMPUTES, IN_A_REGION, ALONE };
+
+/* Until it is bound, as the other one is; and then until it is not. */
+static void leave_the_other(void *how)
+{
+	const long long end = now_ns() + 10 * NSEC_PER_SEC;
+
+	while (!is_bound() && now_ns() < end)
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	CHECK(&verdict, is_bound());
+	if (*(enum leaves *)how == IN_A_REGION)
+		CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	if (*(enum leaves *)how == ALONE)
+		atomic_store(&parked, true);
+	while (is_bound() && now_ns() < end)
+		;
+	CHECK(&verdict, !is_bound());
+	if (*(enum leaves *)how == IN_A_REGION)
+		CHECK_EQ(&verdict, switchto_block_end(), 0);
+	atomic_store(&parked, true);
+}
+
+static void yield_until_alone(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&parked))
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+}
+
+static void let_go(void **state)
+{
+	(void)state;
+	switchto_place(SWITCHTO_FREE);
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	if (CPU_COUNT(&all) == 1 || strcmp(switchto_backend(), "wake-wait") != 0)
+		skip();
+	for (enum leaves how = COMPUTES; how <= ALONE; how++) {
+		struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
+
+		atomic_store(&parked, false);
+		spawn(sched, leave_the_other, &how);
+		spawn(sched, yield_until_alone, NULL);
+		run_tasks(sched);
+	}
 }
 
 /* --- statistics --- */
@@ -382,7 +431,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(stolen),	    cmocka_unit_test(visited),
 		cmocka_unit_test(not_possible),	    cmocka_unit_test(measured),
 		cmocka_unit_test(given_up_at_once), cmocka_unit_test(not_measured),
-		cmocka_unit_test(placed),
+		cmocka_unit_test(placed),	    cmocka_unit_test(let_go),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;

@@ -2,6 +2,7 @@
 /* What each policy promises: order, shares, deadlines, and who does not starve. */
 #include "sched.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -72,6 +73,24 @@ static void deadlines_in_order(void **state)
 	spawn_with(sched, write_letter, &letters[27], (struct switchto_task_attr){ 0 });
 	run_tasks(sched);
 	assert_memory_equal(order, "abcdefghijklmnopqrstuvwxyzYZ", 28);
+}
+
+/* What has passed comes first, also from before the clock began; and never is late, but a time. */
+static void far_deadlines(void **state)
+{
+	static char letters[] = "abcdef";
+	const struct timespec at[] = {
+		{ -1, 0 }, { 100, 0 }, { 1000000000, 0 }, { LONG_MAX, 0 }, { 1, -1 }, { 0 },
+	};
+	struct switchto_sched *sched = new_sched(&switchto_edf);
+
+	(void)state;
+	written = 0;
+	for (int i = 5; i >= 0; i--)
+		spawn_with(sched, write_letter, &letters[i],
+			   (struct switchto_task_attr){ .deadline = at[i] });
+	run_tasks(sched);
+	assert_memory_equal(order, "abcdef", 6);
 }
 
 /* --- fair --- */
@@ -321,8 +340,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(highest_priority_first),    cmocka_unit_test(deadlines_in_order),
-		cmocka_unit_test(shares_by_weight),	     cmocka_unit_test(woken_tasks_run_next),
-		cmocka_unit_test(woken_tasks_starve_nobody), cmocka_unit_test(own_policy),
+		cmocka_unit_test(far_deadlines),	     cmocka_unit_test(shares_by_weight),
+		cmocka_unit_test(woken_tasks_run_next),	     cmocka_unit_test(woken_tasks_starve_nobody),
+		cmocka_unit_test(own_policy),
 	};
 
 	if (!switchto_backend() && errno == ENOSYS)

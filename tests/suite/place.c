@@ -11,6 +11,7 @@
 
 #include <switchto/switchto.h>
 
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -369,6 +370,32 @@ static void the_call_gives_it_back(void **state)
 	end(&p, &v);
 }
 
+/* Another thread does it, and the thread itself. The next switches bind it again. */
+static void another_gives_it_back(void **state)
+{
+	struct verdict v = { 0 };
+	struct partner p;
+
+	(void)state;
+	CHECK_ERR(&v, switchto_let_go(0), ESRCH);
+	CHECK_ERR(&v, switchto_let_go(-1), ESRCH);
+	CHECK_ERR(&v, switchto_let_go(INT_MAX), ESRCH);
+	/* The initial thread of another process. */
+	CHECK_ERR(&v, switchto_let_go(1), ESRCH);
+	begin(&p, SWITCHTO_STAY);
+	for (int i = 0; i < 3; i++) {
+		if (binds)
+			switch_until_bound(&p);
+		CHECK_EQ(&v, switchto_let_go(p.w.tid), 0);
+		CHECK(&v, has_all(p.w.tid));
+		CHECK_EQ(&v, switchto_let_go(switchto_self()), 0);
+		CHECK(&v, has_all(0));
+	}
+	end(&p, &v);
+	CHECK_ERR(&v, switchto_let_go(p.w.tid), ESRCH);
+	verdict_assert(&v);
+}
+
 static int child_has_all(void *arg)
 {
 	(void)arg;
@@ -692,6 +719,7 @@ int main(void)
 		cmocka_unit_test(a_switch_that_changes_nothing_makes_no_call),
 		cmocka_unit_test(one_thread_is_another_users),
 		cmocka_unit_test(the_call_gives_it_back),
+		cmocka_unit_test(another_gives_it_back),
 		cmocka_unit_test(a_child_is_not_bound),
 		cmocka_unit_test(a_mask_of_the_program_holds),
 		cmocka_unit_test(so_does_one_that_comes_later),

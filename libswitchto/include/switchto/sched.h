@@ -62,6 +62,9 @@
  *	ETIMEDOUT	the deadline has passed. What the call waits for has not happened
  *	ECANCELED	the task has been cancelled, see switchto_cancel()
  *	ENOMEM		no memory for the deadline, or for what the call makes
+ *	EINVAL		an argument can't be; also a scheduler, task, channel, place for the result or
+ *			list of cases that is NULL. Other pointers, to a mutex or an item for example, are
+ *			not checked
  *
  * Deadlines are absolute times on CLOCK_MONOTONIC; NULL is never, except for
  * switchto_sleep_until(). A call reads its deadline before it sleeps, and does not keep the
@@ -129,7 +132,7 @@ enum switchto_reason {
 struct switchto_task_attr {
 	int priority;		  /* larger is sooner; switchto_priority */
 	unsigned int weight;	  /* share of the slot, 0 as 1; switchto_fair */
-	struct timespec deadline; /* CLOCK_MONOTONIC, 0 for none; switchto_edf */
+	struct timespec deadline; /* CLOCK_MONOTONIC, 0 for none; switchto_edf. As other deadlines */
 };
 
 /* The part of a task that belongs to the policy of its slot. */
@@ -217,10 +220,10 @@ struct switchto_sched_options {
 	unsigned int flags; /* see below */
 	/*
 	 * How long a task may compute, in ns of CPU time, until it loses its slot to the other
-	 * tasks of the slot, if these have anything to do, whatever the policy says of
-	 * them. It goes on beside them. 0: 10 ms;
-	 * SWITCHTO_NO_SLICE: it keeps its slot. Not exact: it may be some milliseconds more. If others have
-	 * the CPU meanwhile, it loses the slot after eight times as much time on the clock.
+	 * tasks of the slot, if these have anything to do, whatever the policy says of them. It goes on
+	 * beside them. 0: 10 ms; SWITCHTO_NO_SLICE: it keeps its slot. Other negative numbers: EINVAL. Not
+	 * exact: it may be some milliseconds more. If others have the CPU meanwhile, it loses the slot
+	 * after eight times as much time on the clock.
 	 */
 	int64_t slice;
 	/*
@@ -265,7 +268,7 @@ enum {
 int switchto_sched_create(struct switchto_sched **sched_out,
 			  const struct switchto_sched_options *options);
 
-/* The engine, a constant string: "io_uring" or "epoll". */
+/* The engine, a constant string: "io_uring" or "epoll". NULL and EINVAL, if @sched is NULL. */
 const char *switchto_sched_engine(const struct switchto_sched *sched);
 
 enum { SWITCHTO_READY_BUCKETS = 24 };
@@ -311,14 +314,16 @@ int switchto_task_stats(const struct switchto_task *task, struct switchto_task_s
  * switchto_sched_run() - run tasks until there are none
  *
  * The caller's thread becomes the dispatcher of the first slot; the other slots get threads
- * of their own. Returns when the last task has ended. New threads for tasks have the signal mask of
- * this thread at the call.
+ * of their own. Returns when the last task has ended. New threads for tasks have the signal mask,
+ * credentials, CPUs and so on of this thread, see switchto_spawn().
  *
  * If there is no thread left for a task, the task waits until another task has ended, and tries again
- * every millisecond.
+ * every millisecond. A thread for tasks that is left serves all slots in turn.
  *
  * Return: 0, or -1 and errno: EBUSY, the scheduler runs already; EPERM, the caller is a task, or the
- * scheduler was created before a fork() in the parent; EINVAL, @sched is NULL; EAGAIN, ENOMEM, no thread for a slot; or an initialization error of the core (switchto.h).
+ * scheduler was created before a fork() in the parent; EINVAL, @sched is NULL; EAGAIN, ENOMEM, there are
+ * tasks, and no thread for a slot, or none for tasks; or an initialization error of the core
+ * (switchto.h).
  */
 int switchto_sched_run(struct switchto_sched *sched);
 
@@ -345,7 +350,11 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags);
  *
  * It waits for a moment, until other schedulers have no event in hand for tasks of @sched.
  *
- * Return: 0, or -1 and errno: EBUSY, switchto_sched_run() has not returned, or there are tasks;
+ * Handles of tasks end with it, also those that have not been given back: no call may use them any
+ * more. The threads end, so destructors of thread-local variables run. There, @sched can't be used.
+ *
+ * Return: 0, or -1 and errno: EBUSY, switchto_sched_run() has not returned, or there are tasks, or
+ * another call destroys it;
  * EDEADLK, the caller is a function of another scheduler's policy; EINVAL, @sched is NULL.
  */
 int switchto_sched_destroy(struct switchto_sched *sched);
@@ -366,14 +375,15 @@ int switchto_sched_destroy(struct switchto_sched *sched);
  * must return: a task that ends its thread by pthread_exit() or pthread_cancel() ends the program, by
  * abort(3). @fn must not be left by an exception.
  *
- * What a task changes of its thread, the next task on this thread finds changed: the signal mask, the
- * CPUs, the name, the nice value and scheduling policy, credentials, namespaces, and thread-local
- * variables. So a task puts back what it has changed. Only errno and the floating-point environment
- * are put back by the library, since this takes no system call.
+ * What a task changes of its thread, the next task on this thread finds changed, but no other one: the
+ * signal mask and signal stack, the CPUs, the name, the nice value and scheduling policy, the timer
+ * slack, credentials, namespaces, the cancel state, the locale, and thread-local variables. So a task
+ * puts back what it has changed. Only errno and the floating-point environment, with its exception
+ * flags, are put back by the library, since this takes no system call. A new thread has what the
+ * caller of switchto_sched_run() has at the call.
  *
- * Return: 0, or -1 and errno: ENOMEM; EAGAIN, the scheduler has no thread for tasks yet, and there is
- * none to be had; ECANCELED, the scheduler stops; EPERM, @sched is NULL outside a task, or the
- * parent's in the child of a fork(); EINVAL, @fn is NULL.
+ * Return: 0, or -1 and errno: ENOMEM; ECANCELED, the scheduler stops; EPERM, @sched is NULL outside a
+ * task, or the parent's in the child of a fork(); EINVAL, @fn is NULL.
  */
 int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 		   const struct switchto_task_attr *attr, struct switchto_task **task_out);
@@ -383,7 +393,8 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
  *
  * Tasks and other threads may call it. What the task wrote is seen afterwards.
  *
- * Return: 0, or -1 and errno: EDEADLK, @task is the caller; EINVAL, another call joins it already, it
+ * Return: 0, or -1 and errno: EDEADLK, @task is the caller, or a task that joins the caller (a longer
+ * circle waits for ever); EINVAL, another call joins it already, it
  * is detached, @task is NULL, or the handle was given back and no later task has it; ECANCELED; EPERM,
  * a task of the parent in the child of a fork(). After an error the handle is still the caller's.
  */
@@ -393,7 +404,8 @@ int switchto_join(struct switchto_task *task);
  * switchto_end() - cancel a task, wait until it has ended, and give its handle back
  *
  * As switchto_cancel() and switchto_join(), but it also waits if the caller is cancelled. A task that
- * has not begun, and whose scheduler does not run now, is not waited for, and will never run.
+ * has not begun, and whose scheduler does not run now, is not waited for, and will never run. Two tasks
+ * that end each other wait for ever.
  *
  * Return: 0, or -1 and errno: as switchto_join(), but not ECANCELED.
  */
@@ -554,6 +566,7 @@ struct switchto_sem {
  * Return: 0, or -1 and errno: ETIMEDOUT, ECANCELED, EINVAL (@deadline).
  */
 int switchto_sem_wait(struct switchto_sem *sem, const struct timespec *deadline);
+/* A count that would pass ULONG_MAX ends the program, by abort(3). */
 void switchto_sem_post(struct switchto_sem *sem);
 
 /* A count of jobs. Others wait until it is 0. */
@@ -562,6 +575,7 @@ struct switchto_group {
 	unsigned long count;
 };
 
+/* The same. So no "negative" @count: switchto_group_done() reduces it. */
 void switchto_group_add(struct switchto_group *group, unsigned long count);
 /* Return: 0, or -1 and errno: EINVAL, the count is 0 already. */
 int switchto_group_done(struct switchto_group *group);
@@ -574,7 +588,7 @@ int switchto_group_wait(struct switchto_group *group, const struct timespec *dea
  */
 struct switchto_chan;
 
-/* Return: 0, or -1 and errno: EINVAL, @item_size is 0; ENOMEM. */
+/* Return: 0, or -1 and errno: EINVAL, @item_size is 0, or @chan_out NULL; ENOMEM. */
 int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size_t capacity);
 /*
  * NULL: does nothing. Return: 0, or -1 and EBUSY: somebody is in a call for the channel. While exit(3)
@@ -601,7 +615,7 @@ int switchto_chan_send(struct switchto_chan *chan, const void *item,
  */
 int switchto_chan_recv(struct switchto_chan *chan, void *item, const struct timespec *deadline);
 
-/* Ends all waits for it. Items in it can still be received. -1 and EPIPE: it was closed before. */
+/* Ends all waits for it. Items in it can still be received. -1 and EPIPE: it was closed before; EINVAL. */
 int switchto_chan_close(struct switchto_chan *chan);
 
 enum switchto_op { SWITCHTO_SEND, SWITCHTO_RECEIVE };

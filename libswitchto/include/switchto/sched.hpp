@@ -175,7 +175,8 @@ inline void run_joined(void *arg) noexcept
 
 } // namespace detail
 
-// A task that must be joined. The destructor cancels and joins it, like the one of std::jthread.
+// A task that must be joined. The destructor cancels and joins it, like the one of std::jthread. A
+// task must not outlive its scheduler, also if it has ended: declare the scheduler before.
 class task {
 public:
 	task() = default;

@@ -249,7 +249,8 @@ pid_t switchto_switch_until(pid_t tid, const struct timespec *deadline);
  * threads and programs that it starts, except by fork(2). (A child of _Fork() or clone(2) has
  * the one CPU.) Call this with SWITCHTO_FREE before pthread_create(3), posix_spawn(3),
  * system(3), vfork(2) or execve(2). A thread that computes for long beside others should be
- * SWITCHTO_FREE, too. A bound thread can't become SCHED_DEADLINE (EPERM).
+ * SWITCHTO_FREE, too, or be let go: switchto_let_go(). A bound thread can't become
+ * SCHED_DEADLINE (EPERM).
  *
  * Return: what it was before, or -1 and errno: EINVAL, @place is none of the three; the initialization
  * errors.
@@ -257,6 +258,19 @@ pid_t switchto_switch_until(pid_t tid, const struct timespec *deadline);
  * Thread-safe. Not async-signal-safe, not async-cancel-safe.
  */
 int switchto_place(int place);
+
+/**
+ * switchto_let_go() - give a thread its own mask back, if switchto_place() has bound it
+ * @tid:	a registered thread of this process, also the caller
+ *
+ * For schedulers, when a thread computes or blocks beside others. What the thread has chosen with
+ * switchto_place() stays: the next switch to it may bind it again.
+ *
+ * Return: 0, or -1 and errno: ESRCH, there is no such thread.
+ *
+ * Thread-safe, async-signal-safe.
+ */
+int switchto_let_go(pid_t tid);
 
 enum { SWITCHTO_FREE, SWITCHTO_TOGETHER, SWITCHTO_STAY };
 

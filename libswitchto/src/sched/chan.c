@@ -167,7 +167,7 @@ int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size
 	struct switchto_chan *chan;
 	size_t size;
 
-	if (!item_size)
+	if (!chan_out || !item_size)
 		return fail(EINVAL);
 	if (__builtin_mul_overflow(item_size, capacity, &size) ||
 	    __builtin_add_overflow(size, sizeof(*chan), &size))
@@ -192,17 +192,18 @@ int switchto_chan_destroy(struct switchto_chan *chan)
 
 int switchto_chan_close(struct switchto_chan *chan)
 {
-	struct nodes *const both[] = { &chan->senders, &chan->receivers };
 	struct nodes claimed = { 0 };
 	struct node *node, *next;
 	bool again;
 
+	if (!chan)
+		return fail(EINVAL);
 	switchto_lock_inner(&chan->lock);
 	again = chan->closed;
 	chan->closed = true;
 	/* Receivers wait only while the buffer is empty: there is nothing left for them. */
 	for (int i = 0; i < 2; i++)
-		while ((node = node_claim(chan, both[i]))) {
+		while ((node = node_claim(chan, i ? &chan->receivers : &chan->senders))) {
 			node->party->closed = true;
 			node_add(&claimed, node);
 		}
@@ -255,7 +256,7 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 	size_t done = 0, on = 0;
 	int error;
 
-	if (until < 0 || !count || count > SWITCHTO_SELECT_MAX)
+	if (until < 0 || !cases || !count || count > SWITCHTO_SELECT_MAX)
 		return fail(EINVAL);
 	for (size_t i = 0; i < count; i++) {
 		if (cases[i].op != SWITCHTO_SEND && cases[i].op != SWITCHTO_RECEIVE)

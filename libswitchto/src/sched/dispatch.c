@@ -130,12 +130,31 @@ static ALWAYS_INLINE void count_poll(struct slot *slot)
 	atomic_store_explicit(&slot->polls, polls + 1, memory_order_relaxed);
 }
 
-/* There were events, but for no task. */
+/* The spare worker is for any slot. */
+static void give_spare(struct slot *slot)
+{
+	if (slot->spare)
+		switchto_pool_idle(slot->spare);
+	slot->spare = NULL;
+}
+
+/* Others need workers. Does the owner of @slot, the caller, have nothing to do but to wait here? */
+static bool is_needed_elsewhere(struct slot *slot)
+{
+	const struct worker *me = switchto_current;
+
+	give_spare(slot);
+	return !me->task && me != slot->dispatcher;
+}
+
+/* There were events, but for no task. NULL: there are no tasks left, or the caller is needed. */
 static __attribute__((noinline)) struct switchto_entry *poll_again(struct slot *slot)
 {
 	struct switchto_entry *entry = NULL;
 
 	while (!entry && atomic_load(&slot->sched->tasks)) {
+		if (is_short_of_workers(slot->sched) && is_needed_elsewhere(slot))
+			break;
 		count_poll(slot);
 		poll_until(slot, timer_next(&slot->timers));
 		entry = pick(slot);
@@ -243,24 +262,80 @@ __attribute__((noinline)) struct switchto_task *switchto_dispatch_next(struct sl
 /* So long a task waits for a worker, before it looks again. */
 #define NO_WORKER (NSEC_PER_SEC / 1000)
 
-__attribute__((noinline)) struct worker *switchto_dispatch_begin(struct slot *slot,
-								 struct switchto_task *task)
+static struct worker *begin_with(struct worker *worker, struct slot *slot,
+				 struct switchto_task *task)
 {
-	struct worker *worker = slot->spare;
-
-	slot->spare = NULL;
-	while (unlikely(!worker) && !(worker = switchto_pool_take(slot->sched))) {
-		/* As if it slept; without memory, it is behind the others. */
-		prepare(task, WAITING);
-		if (switchto_timer_add(&slot->timers, task, switchto_now() + NO_WORKER))
-			task_wake(slot, task, WAITING, 0, SWITCHTO_YIELDED);
-		task = next_task(slot);
-		if (task->worker)
-			return task->worker;
+	if (unlikely(slot->waited) || is_short_of_workers(slot->sched)) {
+		slot->waited = false;
+		atomic_store(&slot->sched->wants_worker, false);
 	}
 	task->worker = worker;
 	worker->task = task;
 	return worker;
+}
+
+__attribute__((noinline)) struct worker *switchto_dispatch_begin(struct slot *slot,
+								 struct switchto_task *task)
+{
+	struct worker *worker = NULL;
+
+	/* Where workers are few, the slots take turns. */
+	if (is_short_of_workers(slot->sched) && !slot->waited) {
+		give_spare(slot);
+	} else {
+		worker = slot->spare;
+		slot->spare = NULL;
+		if (unlikely(!worker))
+			worker = switchto_pool_take(slot->sched);
+	}
+	if (likely(worker))
+		return begin_with(worker, slot, task);
+	slot->begins = task;
+	return slot->dispatcher;
+}
+
+/* The spare worker of a slot whose task computes, or NULL. The other slots that sleep end that. */
+static struct worker *take_from_others(struct slot *slot)
+{
+	struct switchto_sched *sched = slot->sched;
+	struct worker *worker = NULL;
+
+	for (unsigned int i = 0; i < sched->slots && !worker; i++) {
+		struct slot *other = &sched->slot[i];
+		const uint32_t owner = atomic_load(&other->owner);
+
+		if (other == slot)
+			continue;
+		if (visit(other, owner)) {
+			worker = other->spare;
+			other->spare = NULL;
+			end_visit(other, owner);
+		} else {
+			switchto_inbox_wake(other);
+		}
+	}
+	return worker;
+}
+
+bool switchto_dispatch_make(struct worker *me)
+{
+	struct slot *slot = me->slot;
+	struct switchto_task *task = slot->begins;
+	struct worker *worker = switchto_pool_create(slot->sched);
+
+	slot->begins = NULL;
+	if (!worker) {
+		atomic_store(&slot->sched->wants_worker, true);
+		worker = take_from_others(slot);
+	}
+	if (worker)
+		return hand_over(me, slot, begin_with(worker, slot, task), false);
+	slot->waited = true;
+	/* As if it slept; without memory, it is behind the others. */
+	prepare(task, WAITING);
+	if (switchto_timer_add(&slot->timers, task, switchto_now() + NO_WORKER))
+		task_wake(slot, task, WAITING, 0, SWITCHTO_YIELDED);
+	return true;
 }
 
 bool switchto_dispatch_switched(struct worker *me, pid_t result)

@@ -60,10 +60,22 @@ bool switchto_dispatch_switched(struct worker *me, pid_t result);
 struct switchto_task *switchto_dispatch_next(struct slot *slot, bool none);
 
 /*
- * @task is the next one, and has not run yet: the worker that is to run it. If there is none, @task
- * waits, and it is the worker of another one.
+ * @task is the next one, and has not run yet: the worker that is to run it. If there is none, that is
+ * the slot's dispatcher, which is to call switchto_dispatch_make().
  */
 struct worker *switchto_dispatch_begin(struct slot *slot, struct switchto_task *task);
+
+/*
+ * @me, a dispatcher, makes a worker for slot->begins, and gives it the slot. If it can't, the task
+ * waits for a worker. False as switchto_dispatch().
+ */
+bool switchto_dispatch_make(struct worker *me);
+
+/* Another slot has found no worker, nor made one. */
+static inline bool is_short_of_workers(struct switchto_sched *sched)
+{
+	return unlikely(atomic_load_explicit(&sched->wants_worker, memory_order_relaxed));
+}
 
 /*
  * @me, which has a task or not, gives @slot to @next, and waits until it is given one again. False:

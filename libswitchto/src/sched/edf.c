@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The policy: the earliest deadline first. Tasks without one come after all that have one. */
 #include "list.h"
+#include "sys.h"
 
 struct edf {
 	struct switchto_entry *heap; /* by deadline */
@@ -17,7 +18,8 @@ static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_rea
 		list_add(&edf->rest, entry);
 		return;
 	}
-	entry->key = (uint64_t)deadline->tv_sec * 1000000000 + (uint64_t)deadline->tv_nsec;
+	/* One that can't be is the latest. */
+	entry->key = (uint64_t)switchto_deadline(deadline);
 	heap_add(&edf->heap, entry);
 }
 

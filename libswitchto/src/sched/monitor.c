@@ -59,6 +59,8 @@ enum { ON_TIME = 200 * USEC, LATE_TIMES = 4, STANDS_STILL = 50000 * USEC, STOPPE
 
 /* A slice of CPU time takes so many of them, while others have the CPU. */
 enum { SLOW_SLICES = 8 };
+/* When a thread has had its slot for so long, it need not be on the CPU of the others. */
+enum { ALONE = 10000 * USEC };
 
 /* Tasks that wait for longer than this, other slots may steal. */
 enum { WAITS_LONG = 50 * USEC };
@@ -143,7 +145,7 @@ static bool take_to_work(struct slot *slot, uint32_t owner)
 	window();
 	work = work || has_ready(slot) || timer_next(&slot->timers) <= switchto_now();
 	end_visit(slot, owner);
-	return work && switchto_region_take(slot, owner);
+	return work && switchto_region_take(slot, owner, true);
 }
 
 /*
@@ -174,7 +176,7 @@ static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const s
 			seen->at_first = now - pace->lost;
 		if (state == 'R' || state == 'T' || state == 't')
 			return pace->busy;
-		return switchto_region_take(slot, owner) ? TAKEN : pace->busy;
+		return switchto_region_take(slot, owner, true) ? TAKEN : pace->busy;
 	}
 	seen->cpu = cpu;
 	seen->since = now;
@@ -213,6 +215,23 @@ static void offer(struct slot *slot, nsec_t now)
 	seen->at = now;
 }
 
+/*
+ * A thread that keeps the slot is switched to by nobody, and so the core does not let it go if another
+ * one needs its CPU. Alone, it has nobody to be together with.
+ */
+static void let_go(struct slot *slot, uint32_t owner, nsec_t now)
+{
+	struct seen *seen = &slot->seen;
+
+	if (seen->epoch != epoch_of(owner)) {
+		seen->epoch = epoch_of(owner);
+		seen->alone = now;
+	} else if (seen->alone != NEVER && now - seen->alone >= ALONE) {
+		seen->alone = NEVER;
+		switchto_let_go(atomic_load_explicit(&slot->tid, memory_order_relaxed));
+	}
+}
+
 /* When to look at @slot again. TAKEN: it has been taken from a task that did not compute. */
 static nsec_t look_at(struct slot *slot, nsec_t now, const struct pace *pace)
 {
@@ -225,6 +244,7 @@ static nsec_t look_at(struct slot *slot, nsec_t now, const struct pace *pace)
 
 	if (slot->sched->flags & SWITCHTO_STEAL)
 		offer(slot, now);
+	let_go(slot, owner, now);
 	seen->polls = polls;
 	if (polled || asleep)
 		seen->polled = now;
@@ -238,7 +258,7 @@ static nsec_t look_at(struct slot *slot, nsec_t now, const struct pace *pace)
 	if (state == BLOCKING) {
 		if (!same)
 			return SOON;
-		switchto_region_take(slot, owner);
+		switchto_region_take(slot, owner, true);
 		return pace->busy;
 	}
 	/* One that gives way, but finds nobody to run, has polled. */

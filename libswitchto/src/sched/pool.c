@@ -22,11 +22,11 @@ struct worker *switchto_pool_create(struct switchto_sched *sched)
 	/* It would have the mask of a caller that is bound. */
 	place = switchto_place(SWITCHTO_FREE);
 	worker->sched = sched;
+	worker->fp = sched->fp;
 	worker->begun = &begun;
 	sem_init(&begun, 0, 0);
-	/* Not that of whatever task sleeps just now. */
-	if (sched->has_mask)
-		pthread_sigmask(SIG_SETMASK, &sched->mask, &mask);
+	/* That of the caller may be of an earlier run. */
+	pthread_sigmask(SIG_SETMASK, &sched->mask, &mask);
 	error = pthread_attr_init(&attr);
 	if (!error) {
 		if (sched->stack_size)
@@ -35,8 +35,7 @@ struct worker *switchto_pool_create(struct switchto_sched *sched)
 			error = pthread_create(&worker->pthread, &attr, sched->main, worker);
 		pthread_attr_destroy(&attr);
 	}
-	if (sched->has_mask)
-		pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	if (!error) {
 		while (sem_wait(&begun))
 			;
@@ -69,7 +68,7 @@ struct worker *switchto_pool_take(struct switchto_sched *sched)
 	if (worker)
 		sched->idle = worker->next_idle;
 	pthread_mutex_unlock(&sched->lock);
-	return worker ? worker : switchto_pool_create(sched);
+	return worker;
 }
 
 void switchto_pool_idle(struct worker *worker)
@@ -80,17 +79,6 @@ void switchto_pool_idle(struct worker *worker)
 	worker->next_idle = sched->idle;
 	sched->idle = worker;
 	pthread_mutex_unlock(&sched->lock);
-}
-
-int switchto_pool_begin(struct switchto_sched *sched)
-{
-	struct worker *worker = switchto_pool_create(sched);
-
-	if (!worker)
-		return -1;
-	switchto_pool_idle(worker);
-	atomic_store(&sched->has_worker, true);
-	return 0;
 }
 
 void switchto_pool_end(struct switchto_sched *sched)

@@ -5,14 +5,15 @@
 
 #include "types.h"
 
-/* A new worker, parked; or NULL and errno. Its TID is known: somebody will switch to it. */
+/*
+ * A new worker, parked; or NULL and errno. Its TID is known: somebody will switch to it. The caller is
+ * no task: a thread begins with the credentials, CPUs and so on of the one that makes it.
+ */
 struct worker *switchto_pool_create(struct switchto_sched *sched);
-/* An idle one, or a new one; or NULL and errno. */
+/* An idle one, or NULL. */
 struct worker *switchto_pool_take(struct switchto_sched *sched);
 /* @worker has no task: it may get one of anybody. */
 void switchto_pool_idle(struct worker *worker);
-/* Creates the first one, which is idle: 0, or -1 and errno. */
-int switchto_pool_begin(struct switchto_sched *sched);
 /* Ends them all. */
 void switchto_pool_end(struct switchto_sched *sched);
 

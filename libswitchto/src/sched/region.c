@@ -9,14 +9,22 @@
 
 /* A region that lasts for longer was worth it to give the slot up, ns. */
 #define REGION_IS_LONG 20000LL
+/* And one that does for so long, to let the thread go. That takes some 10 us, with the way back. */
+#define REGION_NEEDS_CPU 1000000LL
 
-bool switchto_region_take(struct slot *slot, uint32_t owner)
+bool switchto_region_take(struct slot *slot, uint32_t owner, bool lets_go)
 {
+	pid_t tid;
+
 	if (!take(slot, owner))
 		return false;
+	tid = atomic_load_explicit(&slot->tid, memory_order_relaxed);
 	atomic_fetch_add_explicit(&slot->stats.retakes, 1, memory_order_relaxed);
-	probe2(retake, slot, atomic_load_explicit(&slot->tid, memory_order_relaxed));
+	probe2(retake, slot, tid);
 	switchto_owner_grant(slot->dispatcher, slot);
+	/* It may compute: not on the CPU of the others. */
+	if (lets_go)
+		switchto_let_go(tid);
 	return true;
 }
 
@@ -33,6 +41,7 @@ static void monitor_wake(struct switchto_sched *sched)
 int switchto_block_begin(void)
 {
 	struct worker *me = switchto_current;
+	unsigned char last;
 
 	if (!me || !me->task)
 		return fail(EPERM);
@@ -44,9 +53,11 @@ int switchto_block_begin(void)
 	switchto_owner_block(me);
 	probe(block_begin);
 	/* As the monitor would, but at once. That saves what the others wait for the monitor. */
-	if (atomic_load_explicit(&me->slot->long_regions, memory_order_relaxed)) {
+	last = atomic_load_explicit(&me->slot->last_region, memory_order_relaxed);
+	if (last != REGION_SHORT) {
 		me->gave_up = switchto_now();
-		switchto_region_take(me->slot, owner_word(me->epoch, BLOCKING));
+		switchto_region_take(me->slot, owner_word(me->epoch, BLOCKING),
+				     last == REGION_VERY_LONG);
 	} else {
 		monitor_wake(me->sched);
 	}
@@ -56,19 +67,26 @@ int switchto_block_begin(void)
 int switchto_block_end(void)
 {
 	struct worker *me = switchto_current;
+	unsigned char length = REGION_SHORT;
 	struct slot *slot;
-	bool is_long;
+	nsec_t lasted;
 
 	if (!me || !me->task)
 		return fail(EPERM);
 	if (!me->in_region)
 		return fail(EINVAL);
 	slot = me->slot;
-	is_long = me->gave_up && switchto_now() - me->gave_up >= REGION_IS_LONG;
+	if (me->gave_up) {
+		lasted = switchto_now() - me->gave_up;
+		length = lasted >= REGION_NEEDS_CPU ? REGION_VERY_LONG :
+			 lasted >= REGION_IS_LONG   ? REGION_LONG :
+						      REGION_SHORT;
+	}
+	/* That of the monitor is not known: the next one will say. */
 	if (!switchto_owner_unblock(me) && !me->gave_up)
-		is_long = true;
-	if (atomic_load_explicit(&slot->long_regions, memory_order_relaxed) != is_long)
-		atomic_store_explicit(&slot->long_regions, is_long, memory_order_relaxed);
+		length = REGION_VERY_LONG;
+	if (atomic_load_explicit(&slot->last_region, memory_order_relaxed) != length)
+		atomic_store_explicit(&slot->last_region, length, memory_order_relaxed);
 	me->gave_up = 0;
 	me->in_region = false;
 	probe(block_end);

@@ -5,7 +5,10 @@
 
 #include "owner.h"
 
-/* False: the owner of @slot, whose word was @owner, is inside by now, or has lost it. */
-bool switchto_region_take(struct slot *slot, uint32_t owner);
+/*
+ * False: the owner of @slot, whose word was @owner, is inside by now, or has lost it. @lets_go: its
+ * thread may use all of its CPUs.
+ */
+bool switchto_region_take(struct slot *slot, uint32_t owner, bool lets_go);
 
 #endif /* SWITCHTO_SCHED_REGION_H */

@@ -44,14 +44,16 @@ static int begin_ring(struct switchto_sched *sched, struct slot *slot)
 /* 0 or an error number. */
 static int begin_slot(struct slot *slot, struct switchto_sched *sched)
 {
+	size_t size;
 	int error;
 
 	slot->sched = sched;
 	slot->enqueue = sched->policy->enqueue;
 	slot->pick = sched->policy->pick;
 	slot->is_fifo = sched->policy == &switchto_fifo;
-	slot->queue = calloc(1, sched->policy->queue_size +
-					(sched->wrapped ? sched->wrapped->queue_size : 0));
+	if (!__builtin_add_overflow(sched->policy->queue_size,
+				    sched->wrapped ? sched->wrapped->queue_size : 0, &size))
+		slot->queue = calloc(1, size);
 	slot->epoll = slot->event = -1;
 	pthread_mutex_init(&slot->adds, NULL);
 	/* Nobody owns it, and nobody may take it. */
@@ -155,7 +157,11 @@ static int try_stack_size(struct switchto_sched *sched)
 	}
 	if (error)
 		return error;
-	return switchto_pool_begin(sched) ? errno : 0;
+	if (!switchto_pool_create(sched))
+		return errno;
+	/* The first run makes its own. */
+	switchto_pool_end(sched);
+	return 0;
 }
 
 static bool is_possible(const struct switchto_sched_options *options)
@@ -163,7 +169,8 @@ static bool is_possible(const struct switchto_sched_options *options)
 	return options->slots <= 1024 &&
 	       !(options->flags & ~(unsigned int)(SWITCHTO_STEAL | SWITCHTO_MEASURE)) &&
 	       (!options->place || options->place == SWITCHTO_NO_PLACE) &&
-	       options->policy->enqueue && options->policy->pick &&
+	       options->slice >= SWITCHTO_NO_SLICE && options->policy->enqueue &&
+	       options->policy->pick &&
 	       (!(options->flags & SWITCHTO_STEAL) || options->policy->steal);
 }
 
@@ -186,6 +193,8 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	size_t size;
 	int error = 0;
 
+	if (!sched_out)
+		return fail(EINVAL);
 	if (options) {
 		if (options->size < sizeof(size_t) || options->size > sizeof(chosen))
 			return fail(EINVAL);
@@ -219,6 +228,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	sched->slice = chosen.slice < 0 ? NEVER : chosen.slice ? chosen.slice : SLICE;
 	sched->generation = switchto_generation;
 	sched->together = keeps_together(&chosen);
+	switchto_worker_take_model(sched);
 	pthread_mutex_init(&sched->lock, NULL);
 	while (!error && sched->slots < chosen.slots) {
 		error = begin_slot(&sched->slot[sched->slots++], sched);
@@ -239,14 +249,27 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 
 const char *switchto_sched_engine(const struct switchto_sched *sched)
 {
+	if (!sched) {
+		errno = EINVAL;
+		return NULL;
+	}
 	return sched->has_rings ? "io_uring" : "epoll";
 }
 
-/* A slot for each dispatcher, and then the caller as that of the first. */
+/* A slot for each dispatcher, and then the caller as that of the first. 0 or an error number. */
 static int run_slots(struct switchto_sched *sched, struct worker *me)
 {
+	struct worker *worker;
 	uint32_t left;
 
+	/* With one, all tasks can run. */
+	if (!sched->has_worker) {
+		worker = switchto_pool_create(sched);
+		if (!worker)
+			return errno;
+		switchto_pool_idle(worker);
+		sched->has_worker = true;
+	}
 	for (unsigned int i = 1; i < sched->slots; i++) {
 		struct slot *slot = &sched->slot[i];
 
@@ -294,8 +317,7 @@ int switchto_sched_run(struct switchto_sched *sched)
 		return fail(error);
 	}
 	switchto_watch_exit(&sched->watched);
-	pthread_sigmask(SIG_SETMASK, NULL, &sched->mask);
-	sched->has_mask = true;
+	switchto_worker_take_model(sched);
 	switchto_current = &me;
 	if (sched->together)
 		switchto_place(SWITCHTO_STAY);
@@ -345,6 +367,10 @@ int switchto_sched_destroy(struct switchto_sched *sched)
 	/* A signal handler, or a policy: leave_others() would wait for the caller. */
 	if (switchto_current && switchto_current->slot && is_inside(switchto_current))
 		return fail(EDEADLK);
+	/* The end of its threads runs the program's destructors, which may come back here. */
+	if (atomic_exchange(&sched->ends, true))
+		return fail(EBUSY);
+	atomic_store(&sched->stopping, true);
 	while (atomic_load(&sched->visitors))
 		give_time();
 	switchto_pool_end(sched);

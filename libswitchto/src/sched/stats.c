@@ -10,7 +10,7 @@ int switchto_slot_stats(const struct switchto_sched *sched, unsigned int slot,
 {
 	const struct slot_stats *from;
 
-	if (slot >= sched->slots)
+	if (!sched || !stats || slot >= sched->slots)
 		return fail(EINVAL);
 	if (!(sched->flags & SWITCHTO_MEASURE))
 		return fail(ENOTSUP);
@@ -29,6 +29,8 @@ int switchto_slot_stats(const struct switchto_sched *sched, unsigned int slot,
 
 int switchto_task_stats(const struct switchto_task *task, struct switchto_task_stats *stats)
 {
+	if (!task || !stats)
+		return fail(EINVAL);
 	if (!(task->sched->flags & SWITCHTO_MEASURE))
 		return fail(ENOTSUP);
 	*stats = (struct switchto_task_stats){

@@ -614,8 +614,8 @@ void switchto_sem_post(struct switchto_sem *sem)
 
 	switchto_lock_inner(&sem->queue.lock);
 	first = take_first(&sem->queue);
-	if (!first)
-		sem->count++;
+	if (!first && unlikely(++sem->count == 0))
+		switchto_misused("switchto_sem_post(): the count was ULONG_MAX already");
 	switchto_mutex_unlock(&sem->queue.lock);
 	if (first)
 		switchto_waiter_fire(NULL, &first->waiter);
@@ -627,7 +627,9 @@ void switchto_sem_post(struct switchto_sem *sem)
 void switchto_group_add(struct switchto_group *group, unsigned long count)
 {
 	switchto_lock_inner(&group->queue.lock);
-	group->count += count;
+	if (unlikely(__builtin_add_overflow(group->count, count, &group->count)))
+		switchto_misused("switchto_group_add(): the count was to pass ULONG_MAX; "
+				 "was it to be reduced? That is switchto_group_done()");
 	switchto_mutex_unlock(&group->queue.lock);
 	spent_by(switchto_current);
 }

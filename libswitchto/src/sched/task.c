@@ -67,9 +67,6 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 		return fail(EPERM);
 	if (atomic_load(&sched->stopping))
 		return fail(ECANCELED);
-	if (unlikely(!atomic_load_explicit(&sched->has_worker, memory_order_relaxed)) &&
-	    switchto_pool_begin(sched))
-		return -1;
 	task = switchto_pool_task(sched);
 	if (!task)
 		return -1;
@@ -140,18 +137,20 @@ static void drop(struct switchto_task *task)
 static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
 {
 	struct worker *me = switchto_current;
-	struct waiter waiter, *other = NULL;
+	struct switchto_task *self = me ? me->task : NULL;
+	// cppcheck-suppress uninitvar
+	struct waiter outside, *waiter = self ? &self->joins : &outside, *other = NULL;
 	int error = bad_task(task);
 
 	if (unlikely(error))
 		return error;
-	if (me && (me->task == task || !me->task))
+	if (me && (self == task || !self))
 		return EDEADLK;
-	switchto_waiter_begin(&waiter);
-	if (!atomic_compare_exchange_strong(&task->joiner, &other, &waiter))
+	switchto_waiter_begin(waiter);
+	if (!atomic_compare_exchange_strong(&task->joiner, &other, waiter))
 		return give_back(task);
 	if (ends) {
-		other = &waiter;
+		other = waiter;
 		switchto_wake_cancel(task);
 		window();
 		if (!atomic_load(&task->sched->running) && atomic_load(&task->fn) &&
@@ -161,14 +160,18 @@ static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
 			return 0;
 		}
 	}
-	error = switchto_waiter_wait(&waiter, NEVER, !ends);
+	/* Each of two tasks sets its waiter first: so one of them sees the other's. */
+	if (!ends && self && unlikely(atomic_load(&self->joiner) == &task->joins))
+		error = EDEADLK;
+	else
+		error = switchto_waiter_wait(waiter, NEVER, !ends);
 	if (error) {
-		other = &waiter;
+		other = waiter;
 		window();
 		if (atomic_compare_exchange_strong(&task->joiner, &other, NULL))
 			return error;
 		/* It ends just now, and will fire. */
-		switchto_waiter_wait(&waiter, NEVER, false);
+		switchto_waiter_wait(waiter, NEVER, false);
 	}
 	switchto_pool_free_task(task);
 	return 0;

@@ -77,6 +77,13 @@ enum { WAITING_IO = 6 };
 
 typedef void task_fn(void *arg);
 
+/* Where a task, or another thread, waits until it is told to go on: sleep.h, wake.h. */
+struct waiter {
+	struct switchto_task *task; /* NULL: another thread */
+	_Atomic uint32_t fired;
+	unsigned int generation; /* of a thread: the process that it waits in */
+};
+
 struct switchto_task {
 	struct switchto_entry entry; /* first: the policy's pointer is the task's */
 	_Atomic uint32_t state;
@@ -96,7 +103,8 @@ struct switchto_task {
 	size_t timer; /* its place among the slot's timers + 1; 0: none */
 	enum switchto_reason why;
 	_Atomic(struct waiter *) joiner;
-	nsec_t since; /* of the wrapper: when it became ready, or stopped running */
+	struct waiter joins; /* of its own call of switchto_join() */
+	nsec_t since;	     /* of the wrapper: when it became ready, or stopped running */
 	struct task_stats {
 		_Atomic uint64_t runs, run_ns, ready_ns, blocked_ns;
 	} stats;
@@ -126,7 +134,7 @@ struct worker {
 	struct switchto_sched *sched;
 	pthread_t pthread;
 	sem_t *begun; /* of who creates it: tid is known */
-	uint32_t fp;  /* fp_control() when it began */
+	uint64_t fp;  /* that of the scheduler, when it was created */
 	atomic_bool exits;
 };
 
@@ -142,6 +150,8 @@ struct slot {
 	struct switchto_sched *sched;
 	struct worker *dispatcher;
 	struct worker *spare; /* an idle one, for the next task that begins: needs no lock */
+	struct switchto_task *begins; /* its dispatcher is to make a worker for this one */
+	bool waited;		      /* its last task that was to begin found no worker */
 	void *queue;
 	bool is_fifo; /* the policy, whose functions are in line then */
 	/* The policy's. */
@@ -153,7 +163,7 @@ struct slot {
 	int full;		  /* what the budget begins with */
 	unsigned int known_polls; /* when it last looked at the clock */
 	nsec_t checked, polled;	  /* when that was; when it polled at the latest */
-	atomic_bool long_regions; /* the last blocking region was one, see switchto_block_begin() */
+	atomic_uchar last_region; /* how long it was: REGION_SHORT and so on */
 	struct timers timers;
 	int epoll, event;      /* what it polls, and the eventfd that wakes it */
 	int next_epoll;	       /* will be epoll, when all descriptors are in it; or -1 */
@@ -186,9 +196,13 @@ struct slot {
 		nsec_t at_first; /* when that was, without the time for which the monitor was late */
 		nsec_t polled;	 /* when it had just polled, or was asleep */
 		nsec_t at;	 /* when the monitor looked at ready and runs */
+		nsec_t alone;	 /* since when the owner has epoch; NEVER: it has been let go */
+		uint32_t epoch;
 		bool reported;
 	} seen;
 };
+
+enum { REGION_SHORT, REGION_LONG, REGION_VERY_LONG };
 
 enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_ENDS };
 
@@ -202,13 +216,14 @@ struct switchto_sched {
 	bool together;		     /* the threads of a slot are to be on one CPU */
 	void (*report)(const char *text);
 	size_t stack_size;
-	unsigned int generation; /* of the process that made it */
-	atomic_bool has_worker;	 /* for tasks */
-	sigset_t mask;		 /* of its threads, from the first run on */
-	bool has_mask;
-	atomic_bool watched; /* exit(3) */
-	atomic_uint tasks;   /* that have not ended */
-	atomic_bool running, stopping, cancels;
+	unsigned int generation;  /* of the process that made it */
+	atomic_bool has_worker;	  /* for tasks */
+	atomic_bool wants_worker; /* a slot did, and found none */
+	sigset_t mask;		  /* of new workers: that of the caller of switchto_sched_run() */
+	uint64_t fp;		  /* the same: fp_state() without what has happened */
+	atomic_bool watched;	  /* exit(3) */
+	atomic_uint tasks;	  /* that have not ended */
+	atomic_bool running, stopping, cancels, ends;
 	atomic_uint visitors;	  /* threads that are in a call and hold no task */
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
 	pthread_t monitor_thread;
@@ -251,12 +266,5 @@ static inline bool is_ancestors(const void *address)
 {
 	return (uintptr_t)address % ALL_GENERATIONS != switchto_generation_offset;
 }
-
-/* Where a task, or another thread, waits until it is told to go on: sleep.h, wake.h. */
-struct waiter {
-	struct switchto_task *task; /* NULL: another thread */
-	_Atomic uint32_t fired;
-	unsigned int generation; /* of a thread: the process that it waits in */
-};
 
 #endif /* SWITCHTO_SCHED_TYPES_H */

@@ -7,36 +7,53 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* How floating-point numbers are rounded, and so on, without what has happened. */
-static inline uint32_t fp_control(void)
+/* How floating-point numbers are rounded, and so on; and in FP_EVENTS what has happened. */
+static inline uint64_t fp_state(void)
 {
 #ifdef __x86_64__
-	uint16_t x87;
+	uint16_t control, status;
 
-	__asm__ volatile("fnstcw %0" : "=m"(x87));
-	return (__builtin_ia32_stmxcsr() & 0xffc0U) | (uint32_t)x87 << 16;
+	__asm__ volatile("fnstcw %0" : "=m"(control));
+	__asm__ volatile("fnstsw %0" : "=a"(status));
+	return __builtin_ia32_stmxcsr() | (uint64_t)control << 16 | (uint64_t)(status & 0x3f) << 32;
 #elif defined(__aarch64__)
-	uint64_t fpcr;
+	uint64_t fpcr, fpsr;
 
 	__asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
-	return (uint32_t)fpcr;
+	__asm__ volatile("mrs %0, fpsr" : "=r"(fpsr));
+	return (uint32_t)fpcr | fpsr << 32;
 #else
 	return 0;
 #endif
 }
 
-static void set_fp_control(uint32_t fp)
+#ifdef __x86_64__
+#define FP_EVENTS 0x3f0000003fU
+#else
+#define FP_EVENTS 0xffffffff00000000U
+#endif
+
+/* @fp: without events. */
+static void set_fp_state(uint64_t fp)
 {
 #ifdef __x86_64__
-	const uint16_t x87 = (uint16_t)(fp >> 16);
+	const uint16_t control = (uint16_t)(fp >> 16);
 
-	__asm__ volatile("fldcw %0" : : "m"(x87));
+	__asm__ volatile("fnclex");
+	__asm__ volatile("fldcw %0" : : "m"(control));
 	__builtin_ia32_ldmxcsr(fp & 0xffffU);
 #elif defined(__aarch64__)
-	__asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)fp));
+	__asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)(uint32_t)fp));
+	__asm__ volatile("msr fpsr, %0" : : "r"(fp >> 32));
 #else
 	(void)fp;
 #endif
+}
+
+void switchto_worker_take_model(struct switchto_sched *sched)
+{
+	pthread_sigmask(SIG_SETMASK, NULL, &sched->mask);
+	sched->fp = fp_state() & ~FP_EVENTS;
 }
 
 /*
@@ -46,8 +63,8 @@ static void set_fp_control(uint32_t fp)
 static inline void begin_clean(const struct worker *me)
 {
 	errno = 0;
-	if (unlikely(fp_control() != me->fp))
-		set_fp_control(me->fp);
+	if (unlikely(fp_state() != me->fp))
+		set_fp_state(me->fp);
 }
 
 void switchto_worker_task_ended(struct switchto_sched *sched)
@@ -152,27 +169,44 @@ void switchto_worker_next_round(struct switchto_sched *sched)
 	switchto_futex_wake(&sched->round);
 }
 
+/* Until there are no tasks left. */
+static void dispatch(struct worker *me)
+{
+	bool goes_on;
+
+	do
+		goes_on = unlikely(me->slot->begins) ? switchto_dispatch_make(me) :
+						       switchto_dispatch(me);
+	while (goes_on || !is_over(me->sched));
+}
+
 void switchto_worker_dispatch(struct worker *me, struct slot *slot)
 {
 	slot->dispatcher = me;
 	switchto_owner_begin(me, slot);
-	while (switchto_dispatch(me) || !is_over(me->sched))
-		;
+	dispatch(me);
+}
+
+/* The task of @me has ended. False: the thread is to end. */
+static inline bool take_next(struct worker *me)
+{
+	/* Its own slot could go on with it for ever. */
+	if (is_short_of_workers(me->sched))
+		return hand_over(me, me->slot, me->slot->dispatcher, false);
+	return switchto_dispatch(me);
 }
 
 /* Runs tasks, or dispatches, until the thread is to end. */
 static void serve(struct worker *me)
 {
 	while (switchto_owner_await(me)) {
-		do
-			if (me->task)
+		if (me != me->slot->dispatcher) {
+			do
 				run_task(me);
-		while (switchto_dispatch(me) ||
-		       (me == me->slot->dispatcher && !is_over(me->sched)));
-		/* A thread that is to end does not own its last slot any more. */
-		if (me != me->slot->dispatcher)
-			break;
-		/* A dispatcher, and there are no tasks left. */
+			while (take_next(me));
+			return;
+		}
+		dispatch(me);
 		if (atomic_fetch_sub(&me->sched->at_work, 1) == 1)
 			switchto_futex_wake(&me->sched->at_work);
 	}
@@ -186,10 +220,9 @@ void *switchto_worker_main(void *worker)
 	sem_post(me->begun);
 	if (me->tid == -1)
 		return NULL;
-	if (me->sched->together)
-		switchto_place(SWITCHTO_STAY);
+	/* Without the option, SWITCHTO_PLACE=together could bind it. */
+	switchto_place(me->sched->together ? SWITCHTO_STAY : SWITCHTO_FREE);
 	switchto_current = me;
-	me->fp = fp_control();
 	pthread_cleanup_push(thread_exits, NULL);
 	serve(me);
 	pthread_cleanup_pop(false);

@@ -5,6 +5,8 @@
 
 #include "types.h"
 
+/* Those that are made from now on are as the caller is. */
+void switchto_worker_take_model(struct switchto_sched *sched);
 /* The main function of those threads. */
 void *switchto_worker_main(void *worker);
 /* @me, the caller, is the dispatcher of @slot until there are no tasks left. */
