@@ -304,7 +304,7 @@ int switchto_sched_run(struct switchto_sched *sched)
 		return fail(EINVAL);
 	if (me.tid == -1)
 		return -1;
-	if (switchto_current || is_parents(sched))
+	if (switchto_current || is_parents(sched) || atomic_load(&sched->ends))
 		return fail(EPERM);
 	if (atomic_exchange(&sched->running, true))
 		return fail(EBUSY);
