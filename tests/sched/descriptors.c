@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,6 +171,62 @@ static void many(void **state)
 	}
 	run_in_time(sched);
 	assert_int_equal(atomic_load(&got), BYTES);
+}
+
+/* One that waits gives up, by its deadline or cancelled: then it is the next one's turn. */
+static void take_turn(void *arg)
+{
+	struct timespec time = late();
+	char byte;
+
+	(void)arg;
+	until_waiting(1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+}
+
+static void receive_in_vain(void *arg)
+{
+	struct timespec time = in(NSEC_PER_SEC / 10);
+	char byte;
+
+	atomic_fetch_add(&waiting, 1);
+	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, arg ? NULL : &time),
+		  arg ? ECANCELED : ETIMEDOUT);
+}
+
+static void leave_turn(void *arg)
+{
+	struct timespec time = late();
+	struct switchto_task *first;
+	char byte;
+
+	/* From now on a receive waits before it tries. */
+	CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	time = in(NSEC_PER_SEC / 1000);
+	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
+	first = spawn_handle(NULL, receive_in_vain, arg);
+	spawn(NULL, take_turn, NULL);
+	until_waiting(1);
+	nap(NSEC_PER_SEC / 50);
+	if (arg)
+		CHECK_EQ(&verdict, switchto_cancel(first), 0);
+	CHECK_EQ(&verdict, switchto_join(first), 0);
+	CHECK_EQ(&verdict, write(ends[1], "b", 1), 1);
+}
+
+static void turns_left(void **state)
+{
+	(void)state;
+	for (int cancelled = 0; cancelled < 2; cancelled++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		new_pair();
+		atomic_store(&waiting, 0);
+		spawn(sched, leave_turn, cancelled ? ends : NULL);
+		run_in_time(sched);
+		close_ends();
+	}
 }
 
 /* --- closed by anybody --- */
@@ -486,6 +543,72 @@ static void shared(void **state)
 	}
 }
 
+/* Some give up, and what they have received then goes back. All that are left are served. */
+static void read_for_a_while(void *arg)
+{
+	const uintptr_t ms = (uintptr_t)arg;
+	struct timespec time = ms ? in((long long)ms * NSEC_PER_SEC / 1000) : late();
+	struct iovec part = { &(char){ 0 }, 1 };
+	const ssize_t n = switchto_readv(ends[0], &part, 1, &time);
+
+	if (n == 1 && ms)
+		CHECK_EQ(&verdict, switchto_write(ends[1], "x", 1, NULL), 1);
+	else if (n != 1)
+		CHECK(&verdict, ms && n == -1 && errno == ETIMEDOUT);
+	if (!ms)
+		atomic_fetch_add(&served, 1);
+}
+
+static void stay_until_end(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&step))
+		nap(NSEC_PER_SEC / 100);
+}
+
+static void served_by_turns(void **state)
+{
+	struct switchto_sched *scheds[] = { new_sched(NULL), new_sched(NULL) };
+	const long long end = now_ns() + NSEC_PER_SEC;
+	pthread_t threads[2];
+	unsigned int dice = 1;
+
+	(void)state;
+	new_pair();
+	atomic_store(&step, 0);
+	for (int i = 0; i < 2; i++) {
+		spawn(scheds[i], stay_until_end, NULL);
+		assert_int_equal(pthread_create(&threads[i], NULL, run_here, scheds[i]), 0);
+	}
+	while (now_ns() < end) {
+		unsigned int staying = 0;
+
+		atomic_store(&served, 0);
+		for (int i = 0; i < 6; i++) {
+			uintptr_t ms;
+
+			dice = dice * 1103515245 + 12345;
+			ms = dice >> 16 & 3;
+			staying += !ms;
+			// NOLINTNEXTLINE(performance-no-int-to-ptr)
+			spawn(scheds[dice >> 18 & 1], read_for_a_while, (void *)ms);
+		}
+		usleep(8000);
+		for (unsigned int i = 0; i < staying; i++)
+			assert_int_equal(write(ends[1], "x", 1), 1);
+		while (atomic_load(&served) < staying && now_ns() < end + 20 * NSEC_PER_SEC)
+			usleep(1000);
+		assert_int_equal(atomic_load(&served), staying);
+	}
+	atomic_store(&step, 1);
+	for (int i = 0; i < 2; i++) {
+		pthread_join(threads[i], NULL);
+		assert_int_equal(switchto_sched_destroy(scheds[i]), 0);
+	}
+	verdict_assert(&verdict);
+	close_ends();
+}
+
 /* A child has copies of all descriptors, and of what is polled: it must remove nothing from that. */
 static void close_in_child(void *arg)
 {
@@ -525,6 +648,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(closed_by_threads), cmocka_unit_test(used_again),
 		cmocka_unit_test(old_wait),	     cmocka_unit_test(strays),
 		cmocka_unit_test(handed_over),	     cmocka_unit_test(shared),
+		cmocka_unit_test(turns_left),	     cmocka_unit_test(served_by_turns),
 		cmocka_unit_test(child_closes),
 	};
 

@@ -124,6 +124,13 @@ static inline enum step look(struct performance *p)
 	return p->checked ? CALLS : CHECKS;
 }
 
+/* The call was in the word for a moment: others may have seen it there, and wait for their turn. */
+static void leave_word(struct performance *p)
+{
+	if (atomic_load(&direction_of(p)->first))
+		switchto_turn_end(p->mark, direction_of(p), NULL);
+}
+
 /* 0, or a negative error number. */
 static long wait_in_mark(struct performance *p)
 {
@@ -132,11 +139,13 @@ static long wait_in_mark(struct performance *p)
 
 	if (p->mark) {
 		struct direction *direction = direction_of(p);
+		/* If that is the caller, it has been woken for nothing. */
+		struct switchto_task *task = mark_task(p->at.word);
 
-		if (mark_task(p->at.word) ||
+		if ((task && task != p->me->task) ||
 		    (atomic_load(&direction->first) && !p->turn.listed && !p->at.waited))
 			return -switchto_turn_wait(p->mark, direction, &p->turn, r->deadline);
-		if (p->at.word == NOT_READY) {
+		if (task || p->at.word == NOT_READY) {
 			error = switchto_sleep_for(p->me, p->mark, direction, r->deadline);
 			if (error == EBUSY) /* another task came in between */
 				return 0;
@@ -144,6 +153,7 @@ static long wait_in_mark(struct performance *p)
 				p->at.waited = true;
 				return -error;
 			}
+			leave_word(p);
 		}
 	}
 	error = switchto_mark_add(p->me->slot, r->fd, r->how & OUTPUT);
@@ -278,6 +288,8 @@ static enum step first_step(struct performance *p)
 {
 	const int error = p->at.error;
 
+	if (error == ESTALE)
+		leave_word(p);
 	p->late = error == ETIMEDOUT;
 	p->tries = p->late || !may_wait_first(p->r, p->mark);
 	if (error && !p->late && error != EBUSY && error != ESTALE)
@@ -309,7 +321,7 @@ __attribute__((noinline)) long switchto_request_resume(struct worker *me, const 
 		else
 			step = step == CALLS ? call(&p) : found_nothing(&p);
 	}
-	if ((p.at.waited || p.turn.listed) && atomic_load(&direction_of(&p)->first))
+	if ((p.at.waited || p.at.error || p.turn.listed) && atomic_load(&direction_of(&p)->first))
 		switchto_turn_end(p.mark, direction_of(&p), &p.turn);
 	return p.at.result;
 }
