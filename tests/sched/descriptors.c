@@ -6,6 +6,7 @@
 #include "sched.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,23 @@ static void new_pair(void)
 	CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 }
 
+static void tcp_pair(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t size = sizeof(address);
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+	ends[1] = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(connect(ends[1], (struct sockaddr *)&address, size), 0);
+	ends[0] = accept(listener, NULL, NULL);
+	assert_true(ends[0] >= 0);
+	close(listener);
+}
+
 static void close_ends(void)
 {
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
@@ -52,6 +70,13 @@ static void until_waiting(unsigned int wanted)
 	while (atomic_load(&waiting) < wanted)
 		nap(NSEC_PER_SEC / 1000);
 	nap(NSEC_PER_SEC / 50);
+}
+
+static void write_later(void *arg)
+{
+	(void)arg;
+	nap(NSEC_PER_SEC / 50);
+	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
 }
 
 /* --- several tasks at one descriptor --- */
@@ -229,6 +254,57 @@ static void turns_left(void **state)
 	}
 }
 
+/* What comes is not for the first that waits, but for the next. */
+static void watch_in_vain(void *arg)
+{
+	char buffer[64];
+
+	atomic_fetch_add(&waiting, 1);
+	if (!arg)
+		CHECK_ERR(&verdict, switchto_poll(ends[0], POLLRDHUP, NULL), ECANCELED);
+	else /* a part is there then */
+		CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 64, MSG_PEEK | MSG_WAITALL, NULL),
+			 1);
+}
+
+static void watch_and_read(void *arg)
+{
+	struct timespec time = in(10 * NSEC_PER_SEC);
+	struct switchto_task *watchers[2];
+	long long used;
+	char byte;
+
+	for (unsigned int i = 0; i < 2; i++) {
+		watchers[i] = spawn_handle(NULL, watch_in_vain, arg);
+		until_waiting(i + 1);
+	}
+	spawn(NULL, write_later, NULL);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	/* What nobody wants goes from one to the other once. */
+	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+	used = cpu_ns();
+	nap(NSEC_PER_SEC / 4);
+	CHECK(&verdict, cpu_ns() - used < NSEC_PER_SEC / 20);
+	for (unsigned int i = 0; i < 2; i++) {
+		CHECK_EQ(&verdict, switchto_cancel(watchers[i]), 0);
+		CHECK_EQ(&verdict, switchto_join(watchers[i]), 0);
+	}
+}
+
+static void turns_passed_on(void **state)
+{
+	(void)state;
+	for (int peeks = 0; peeks < 2; peeks++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		tcp_pair();
+		atomic_store(&waiting, 0);
+		spawn(sched, watch_and_read, peeks ? ends : NULL);
+		run_in_time(sched);
+		close_ends();
+	}
+}
+
 /* --- closed by anybody --- */
 
 static void wait_until_gone(void *arg)
@@ -314,13 +390,6 @@ static void use_again(void *arg)
 		}
 		close_here(&how);
 	}
-}
-
-static void write_later(void *arg)
-{
-	(void)arg;
-	nap(NSEC_PER_SEC / 50);
-	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
 }
 
 /* The mark says that the old one is empty: so a read of the new one waits at once. */
@@ -649,7 +718,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(old_wait),	     cmocka_unit_test(strays),
 		cmocka_unit_test(handed_over),	     cmocka_unit_test(shared),
 		cmocka_unit_test(turns_left),	     cmocka_unit_test(served_by_turns),
-		cmocka_unit_test(child_closes),
+		cmocka_unit_test(turns_passed_on),   cmocka_unit_test(child_closes),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;

@@ -597,7 +597,9 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * A socket, pipe or other descriptor that can be polled is set to O_NONBLOCK at its first use. Limits
  * of time that are options of a socket (SO_RCVTIMEO, SO_SNDTIMEO) are not observed, deadlines are.
  * If several tasks wait to read from a descriptor, or to write, they are served in the order in which
- * they came.
+ * they began to wait. A call that begins when there is something may be served before them. A call
+ * that does not take what there is lets the others look: switchto_poll(), or MSG_PEEK with
+ * MSG_WAITALL.
  *
  * On a file or folder, a call is done in a blocking region, and no deadline ends it. Those with an
  * offset, switchto_openat() and switchto_fsync() go to io_uring instead, as with switchto_await(),

@@ -98,8 +98,10 @@ struct performance {
 	struct progress at;
 	struct turn turn;
 	bool checked;
-	bool tries; /* the next call is made whatever the mark says, unless that may block */
-	bool late;  /* the deadline has passed: that call is the last one */
+	bool tries;	  /* the next call is made whatever the mark says, unless that may block */
+	bool late;	  /* the deadline has passed: that call is the last one */
+	bool passes;	  /* the turn on, as what there is is not for this call */
+	uintptr_t passed; /* the word when it did so */
 	unsigned int naps;
 };
 
@@ -142,9 +144,10 @@ static long wait_in_mark(struct performance *p)
 		/* If that is the caller, it has been woken for nothing. */
 		struct switchto_task *task = mark_task(p->at.word);
 
-		if ((task && task != p->me->task) ||
+		if ((task && task != p->me->task) || p->passes ||
 		    (atomic_load(&direction->first) && !p->turn.listed && !p->at.waited))
-			return -switchto_turn_wait(p->mark, direction, &p->turn, r->deadline);
+			return -switchto_turn_wait(p->mark, direction, &p->turn, p->passes,
+						   r->deadline);
 		if (task || p->at.word == NOT_READY) {
 			error = switchto_sleep_for(p->me, p->mark, direction, r->deadline);
 			if (error == EBUSY) /* another task came in between */
@@ -167,6 +170,7 @@ static inline enum step wait_once(struct performance *p)
 {
 	const long error = wait_in_mark(p);
 
+	p->passes = false;
 	p->late = p->tries = error == -ETIMEDOUT;
 	if (error && !p->late)
 		return done(p, error);
@@ -263,6 +267,16 @@ static enum step found_nothing(struct performance *p)
 		p->tries = true;
 		error = switchto_request_nap(&p->naps, r->deadline);
 		return error ? done(p, error) : LOOKS;
+	}
+	/*
+	 * What there is may be for another call that waits, and that takes it. If all have looked, the
+	 * word is what it was.
+	 */
+	if (r->call && is_ready(word) && word != p->passed &&
+	    atomic_load(&direction_of(p)->first)) {
+		p->passed = word;
+		p->passes = true;
+		return WAITS;
 	}
 	if (!is_ready(word) ||
 	    !atomic_compare_exchange_strong(&direction_of(p)->word, &word, NOT_READY))
