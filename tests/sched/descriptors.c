@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -77,6 +78,15 @@ static void write_later(void *arg)
 	(void)arg;
 	nap(NSEC_PER_SEC / 50);
 	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+}
+
+/* A call that finds something has nothing polled. */
+static void have_polled(void)
+{
+	struct timespec time = in(NSEC_PER_SEC / 1000);
+	char byte;
+
+	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
 }
 
 /* --- several tasks at one descriptor --- */
@@ -463,13 +473,59 @@ static void old_wait(void **state)
 	close(ends[1]);
 }
 
-/* A call that finds something has nothing polled. */
-static void have_polled(void)
+/* The number goes to a file, of which nothing can be polled. */
+static void use_for_file(void *arg)
 {
-	struct timespec time = in(NSEC_PER_SEC / 1000);
-	char byte;
+	FILE *file = tmpfile();
+	struct timespec time = late();
+	char buffer[8];
 
-	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
+	(void)arg;
+	CHECK_EQ(&verdict, write(fileno(file), "abcdef", 6), 6);
+	CHECK_EQ(&verdict, lseek(fileno(file), 0, SEEK_SET), 0);
+	new_pair();
+	have_polled();
+	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, 0, &time), 1);
+	CHECK_EQ(&verdict, syscall(SYS_dup3, fileno(file), ends[0], 0), ends[0]);
+	time = in(10 * NSEC_PER_SEC);
+	CHECK_EQ(&verdict, switchto_read(ends[0], buffer, 2, &time), 2);
+	CHECK_EQ(&verdict, switchto_pread(ends[0], buffer, 2, 3, &time), 2);
+	CHECK_EQ(&verdict, buffer[0], 'd');
+	CHECK_EQ(&verdict, switchto_write(ends[0], "g", 1, &time), 1);
+	CHECK_ERR(&verdict, switchto_recv(ends[0], buffer, 1, 0, &time), ENOTSOCK);
+	CHECK_EQ(&verdict, fclose(file), 0);
+	close_ends();
+}
+
+static void *close_for_file(void *file)
+{
+	until_waiting(1);
+	usleep(300000);
+	syscall(SYS_dup3, fileno(file), ends[0], 0);
+	return NULL;
+}
+
+static void files(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	FILE *file = tmpfile();
+	pthread_t thread;
+
+	(void)state;
+	spawn(sched, use_for_file, NULL);
+	run_in_time(sched);
+	/* A wait that has lasted. */
+	sched = new_sched(NULL);
+	new_pair();
+	atomic_store(&waiting, 0);
+	spawn(sched, wait_until_gone, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, close_for_file, file), 0);
+	run_in_time(sched);
+	pthread_join(thread, NULL);
+	verdict_assert(&verdict);
+	fclose(file);
+	close_ends();
 }
 
 /* It is closed, but not everywhere: the kernel goes on to tell of what it has. */
@@ -718,7 +774,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(old_wait),	     cmocka_unit_test(strays),
 		cmocka_unit_test(handed_over),	     cmocka_unit_test(shared),
 		cmocka_unit_test(turns_left),	     cmocka_unit_test(served_by_turns),
-		cmocka_unit_test(turns_passed_on),   cmocka_unit_test(child_closes),
+		cmocka_unit_test(turns_passed_on),   cmocka_unit_test(files),
+		cmocka_unit_test(child_closes),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;

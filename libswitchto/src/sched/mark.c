@@ -171,7 +171,8 @@ static int renew(struct mark *mark)
 	const uintptr_t in = atomic_load(&mark->in.word), out = atomic_load(&mark->out.word);
 	const int error = control(mark->slot, EPOLL_CTL_MOD, mark);
 
-	if (error != ENOENT && error != EBADF)
+	/* Of a file, the kernel says so before it looks for what was added. */
+	if (!error || error == ENOMEM || error == ENOSPC)
 		return error;
 	expect_strays(mark->slot);
 	drop(mark,

@@ -139,6 +139,7 @@ static long wait_in_mark(struct performance *p)
 	const struct request *r = p->r;
 	int error;
 
+	p->tries = false;
 	if (p->mark) {
 		struct direction *direction = direction_of(p);
 		/* If that is the caller, it has been woken for nothing. */
@@ -161,9 +162,12 @@ static long wait_in_mark(struct performance *p)
 	}
 	error = switchto_mark_add(p->me->slot, r->fd, r->how & OUTPUT);
 	p->mark = mark_of((unsigned int)r->fd);
-	if (error == EBUSY)
-		return switchto_request_nap(&p->naps, r->deadline);
-	return error == EPERM ? NOT_POLLED : -error;
+	if (error == EPERM && r->how & PLAIN)
+		return NOT_POLLED;
+	/* A file: the call may say that this is no socket. */
+	p->tries = error == EPERM;
+	return error == EBUSY || error == EPERM ? switchto_request_nap(&p->naps, r->deadline) :
+						  -error;
 }
 
 static inline enum step wait_once(struct performance *p)
@@ -171,9 +175,10 @@ static inline enum step wait_once(struct performance *p)
 	const long error = wait_in_mark(p);
 
 	p->passes = false;
-	p->late = p->tries = error == -ETIMEDOUT;
+	p->late = error == -ETIMEDOUT;
 	if (error && !p->late)
 		return done(p, error);
+	p->tries |= p->late;
 	if (!error && !p->turn.listed)
 		p->checked = true; /* by an event, or when it was added */
 	return LOOKS;
