@@ -570,6 +570,43 @@ static void strays(void **state)
 	run_in_time(sched);
 }
 
+/* The same, and a task waits at the new descriptor until its deadline. */
+static void wait_with_stray(void *arg)
+{
+	struct timespec time = late();
+	long long begin, used;
+	char byte;
+	int other;
+
+	(void)arg;
+	new_pair();
+	have_polled();
+	CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	other = dup(ends[0]);
+	CHECK_EQ(&verdict, close(ends[0]), 0);
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	CHECK_EQ(&verdict, close(ends[1]), 0);
+	new_pair();
+	begin = now_ns();
+	used = cpu_ns();
+	time = in(NSEC_PER_SEC / 2);
+	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
+	CHECK(&verdict, now_ns() - begin < 5 * NSEC_PER_SEC);
+	CHECK(&verdict, cpu_ns() - used < NSEC_PER_SEC / 5);
+	CHECK_EQ(&verdict, close(other), 0);
+	close_ends();
+}
+
+static void stray_and_deadline(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, wait_with_stray, NULL);
+	run_in_time(sched);
+}
+
 /* --- several schedulers --- */
 
 static void read_a_byte(void *arg)
@@ -769,13 +806,13 @@ static void child_closes(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(in_order),	     cmocka_unit_test(many),
-		cmocka_unit_test(closed_by_threads), cmocka_unit_test(used_again),
-		cmocka_unit_test(old_wait),	     cmocka_unit_test(strays),
-		cmocka_unit_test(handed_over),	     cmocka_unit_test(shared),
-		cmocka_unit_test(turns_left),	     cmocka_unit_test(served_by_turns),
-		cmocka_unit_test(turns_passed_on),   cmocka_unit_test(files),
-		cmocka_unit_test(child_closes),
+		cmocka_unit_test(in_order),	      cmocka_unit_test(many),
+		cmocka_unit_test(closed_by_threads),  cmocka_unit_test(used_again),
+		cmocka_unit_test(old_wait),	      cmocka_unit_test(strays),
+		cmocka_unit_test(handed_over),	      cmocka_unit_test(shared),
+		cmocka_unit_test(turns_left),	      cmocka_unit_test(served_by_turns),
+		cmocka_unit_test(turns_passed_on),    cmocka_unit_test(files),
+		cmocka_unit_test(stray_and_deadline), cmocka_unit_test(child_closes),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;

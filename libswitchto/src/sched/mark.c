@@ -161,6 +161,16 @@ static void expect_strays(struct slot *slot)
 }
 
 /*
+ * An event that nobody has a use for: if there may be strays, it may be of one. What is
+ * edge-triggered, and slow to be read, counts as well then.
+ */
+static void count_stray(struct slot *slot)
+{
+	if (atomic_load(&slot->strays))
+		atomic_fetch_add(&slot->strays, 1);
+}
+
+/*
  * With the lock: the kernel looks at the descriptor anew, and makes an event if there is something. 0
  * or an error number. ESTALE: the number has been given to another descriptor, or to none, since
  * @mark was added. Then @mark is dropped. A task that waits tries again, and has the new one added.
@@ -216,16 +226,18 @@ void switchto_mark_unawaited(struct slot *slot, struct mark *mark, uintptr_t wor
 	if (!stray && word != UNKNOWN)
 		make_edge(mark);
 	pthread_mutex_unlock(&mark->lock);
-	/* There may be strays. What is edge-triggered, and slow to be read, counts as well then. */
-	if (stray || atomic_load(&slot->strays))
-		atomic_fetch_add(&slot->strays, 1);
+	if (stray)
+		expect_strays(slot);
+	count_stray(slot);
 }
 
 void switchto_mark_edge(struct mark *mark)
 {
 	pthread_mutex_lock(&mark->lock);
-	if (mark->slot)
+	if (mark->slot && !atomic_load(&mark->edge))
 		make_edge(mark);
+	else if (mark->slot)
+		count_stray(mark->slot);
 	pthread_mutex_unlock(&mark->lock);
 }
 

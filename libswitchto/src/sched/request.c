@@ -266,7 +266,9 @@ static enum step found_nothing(struct performance *p)
 
 	if (mark && is_shut_down(r, mark))
 		return done(p, receive_nothing(r));
-	if (p->late)
+	/* Events of a stray come again and again: no wait lasts until the deadline then. */
+	if (p->late || ((p->at.waited || p->turn.listed) && r->deadline &&
+			switchto_deadline(r->deadline) <= switchto_now()))
 		return done(p, -ETIMEDOUT);
 	if (r->how & ADDRESS && switchto_poll_now(r->fd, POLLOUT) & POLLOUT) {
 		p->tries = true;
