@@ -528,6 +528,52 @@ static void files(void **state)
 	close_ends();
 }
 
+/* That ends the old wait only, and not one of a task that writes to the new descriptor. */
+static int drained;
+
+static void drain(void *arg)
+{
+	static char buffer[65536];
+
+	(void)arg;
+	nap(NSEC_PER_SEC / 5);
+	while (switchto_read(drained, buffer, sizeof(buffer), NULL) > 0)
+		;
+	CHECK_EQ(&verdict, switchto_close(drained), 0);
+}
+
+static void write_to_next(void *arg)
+{
+	static char big[1 << 20];
+	struct timespec time = in(NSEC_PER_SEC / 100);
+	int other[2];
+
+	(void)arg;
+	CHECK(&verdict, switchto_write(ends[0], big, sizeof(big), &time) > 0);
+	spawn(NULL, wait_until_gone, NULL);
+	until_waiting(1);
+	nap(NSEC_PER_SEC / 5);
+	CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_STREAM, 0, other), 0);
+	CHECK_EQ(&verdict, syscall(SYS_dup3, other[0], ends[0], 0), ends[0]);
+	CHECK_EQ(&verdict, switchto_close(other[0]), 0);
+	drained = other[1];
+	spawn(NULL, drain, NULL);
+	time = late();
+	CHECK_EQ(&verdict, switchto_write(ends[0], big, sizeof(big), &time), sizeof(big));
+	close_ends();
+}
+
+static void old_wait_only(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	new_pair();
+	atomic_store(&waiting, 0);
+	spawn(sched, write_to_next, NULL);
+	run_in_time(sched);
+}
+
 /* It is closed, but not everywhere: the kernel goes on to tell of what it has. */
 static void leave_stray(void *arg)
 {
@@ -812,7 +858,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(handed_over),	      cmocka_unit_test(shared),
 		cmocka_unit_test(turns_left),	      cmocka_unit_test(served_by_turns),
 		cmocka_unit_test(turns_passed_on),    cmocka_unit_test(files),
-		cmocka_unit_test(stray_and_deadline), cmocka_unit_test(child_closes),
+		cmocka_unit_test(stray_and_deadline), cmocka_unit_test(old_wait_only),
+		cmocka_unit_test(child_closes),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;

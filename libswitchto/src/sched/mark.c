@@ -115,40 +115,54 @@ bool switchto_mark_add_all(struct slot *slot, int epoll)
 
 /* --- one mark --- */
 
-/* The mark's word becomes @value. A task in it goes on, with @error. */
-static void set_word(struct direction *direction, uintptr_t value, int error)
+/* Whose wait ends with EBADF. Others try again. */
+enum gone { NOBODY, THE_VERIFIED, EVERYBODY };
+
+static inline bool ends(enum gone gone, bool verified)
 {
-	uintptr_t before = atomic_exchange(&direction->word, value);
+	return gone == EVERYBODY || (gone == THE_VERIFIED && verified);
+}
+
+/* The mark's word becomes @value. A task in it goes on. */
+static void set_word(struct direction *direction, uintptr_t value, enum gone gone)
+{
+	const uintptr_t before = atomic_exchange(&direction->word, value);
+	struct switchto_task *task = mark_task(before);
 
 	window();
-	if (mark_task(before))
-		task_wake(NULL, mark_task(before), WAITING, error, SWITCHTO_IO);
+	if (task)
+		task_wake(NULL, task, WAITING, ends(gone, before & VERIFIED) ? EBADF : 0,
+			  SWITCHTO_IO);
 }
 
-/* With the lock. Those who wait for their turn get EBADF. */
-static void end_turns(struct direction *direction)
+/* With the lock: the same of those who wait for their turn. */
+static void end_turns(struct direction *direction, enum gone gone)
 {
-	struct turn *turn = atomic_load(&direction->first);
+	struct turn *turn = atomic_load(&direction->first), *next;
 
 	atomic_store(&direction->first, NULL);
-	while (turn) {
-		struct turn *next = turn->next;
-
-		turn->error = EBADF;
-		turn->listed = false;
-		switchto_waiter_fire(NULL, &turn->waiter);
-		turn = next;
+	for (; turn; turn = next) {
+		next = turn->next;
+		if (ends(gone, turn->verified)) {
+			turn->error = EBADF;
+			turn->listed = false;
+			switchto_waiter_fire(NULL, &turn->waiter);
+		} else {
+			append_turn(direction, turn);
+		}
 	}
+	/* A call that ended just now may have seen no list. */
+	wake_first(direction);
 }
 
-/* With the lock: no slot polls @mark any more. Tasks that wait go on, with @error. */
-static void drop(struct mark *mark, int error)
+/* With the lock: no slot polls @mark any more. */
+static void drop(struct mark *mark, enum gone gone)
 {
-	set_word(&mark->in, UNKNOWN, error);
-	set_word(&mark->out, UNKNOWN, error);
-	if (error) {
-		end_turns(&mark->in);
-		end_turns(&mark->out);
+	set_word(&mark->in, UNKNOWN, gone);
+	set_word(&mark->out, UNKNOWN, gone);
+	if (gone) {
+		end_turns(&mark->in, gone);
+		end_turns(&mark->out, gone);
 	}
 	mark->slot = NULL;
 	atomic_store(&mark->sched, NULL);
@@ -174,19 +188,17 @@ static void count_stray(struct slot *slot)
  * With the lock: the kernel looks at the descriptor anew, and makes an event if there is something. 0
  * or an error number. ESTALE: the number has been given to another descriptor, or to none, since
  * @mark was added. Then @mark is dropped. A task that waits tries again, and has the new one added.
- * But if @mark was verified during the wait, that was a wait for a descriptor that is gone: EBADF.
+ * But if @mark was verified during its wait, that was a wait for a descriptor that is gone: EBADF.
  */
 static int renew(struct mark *mark)
 {
-	const uintptr_t in = atomic_load(&mark->in.word), out = atomic_load(&mark->out.word);
 	const int error = control(mark->slot, EPOLL_CTL_MOD, mark);
 
 	/* Of a file, the kernel says so before it looks for what was added. */
 	if (!error || error == ENOMEM || error == ENOSPC)
 		return error;
 	expect_strays(mark->slot);
-	drop(mark,
-	     (mark_task(in) && in & VERIFIED) || (mark_task(out) && out & VERIFIED) ? EBADF : 0);
+	drop(mark, THE_VERIFIED);
 	return ESTALE;
 }
 
@@ -253,7 +265,7 @@ static int add_output(struct mark *mark)
 	error = renew(mark);
 	if (error && error != ESTALE) {
 		/* A task that waits by now finds it so, and tries again. */
-		set_word(&mark->out, UNARMED, 0);
+		set_word(&mark->out, UNARMED, NOBODY);
 		atomic_store(&mark->edge, edge);
 	}
 	return error;
@@ -298,8 +310,8 @@ static int add(struct slot *slot, struct mark *mark, bool output)
 	if (flags == -1)
 		return errno;
 	/* Nobody waits in it. */
-	set_word(&mark->in, UNKNOWN, 0);
-	set_word(&mark->out, output ? UNKNOWN : UNARMED, 0);
+	set_word(&mark->in, UNKNOWN, NOBODY);
+	set_word(&mark->out, output ? UNKNOWN : UNARMED, NOBODY);
 	atomic_store(&mark->in_vain, 0);
 	atomic_store(&mark->hung_up, false);
 	atomic_store(&mark->readable, (flags & O_ACCMODE) != O_WRONLY);
@@ -310,13 +322,13 @@ static int add(struct slot *slot, struct mark *mark, bool output)
 	if (!error && !(flags & O_NONBLOCK) && fcntl(mark->fd, F_SETFL, flags | O_NONBLOCK))
 		error = errno;
 	if (error) {
-		drop(mark, 0);
+		drop(mark, NOBODY);
 		return error;
 	}
 	mark->slot = slot;
 	/* Only a system call says whether it is ready. */
-	set_word(&mark->in, atomic_load(&mark->edge) ? READY | STICKY : READY, 0);
-	set_word(&mark->out, output ? READY | STICKY : UNARMED, 0);
+	set_word(&mark->in, atomic_load(&mark->edge) ? READY | STICKY : READY, NOBODY);
+	set_word(&mark->out, output ? READY | STICKY : UNARMED, NOBODY);
 	atomic_store(&mark->sched, slot->sched);
 	return 0;
 }
@@ -354,7 +366,7 @@ int switchto_mark_forget(int fd, bool closes)
 		pthread_mutex_lock(&mark->lock);
 		if (mark->slot && control(mark->slot, EPOLL_CTL_DEL, mark))
 			expect_strays(mark->slot);
-		drop(mark, EBADF);
+		drop(mark, EVERYBODY);
 	}
 	/* Interrupted, it is closed all the same. */
 	if (closes && close(fd) && errno != EINTR)
@@ -380,12 +392,15 @@ void switchto_mark_new(int fd)
  */
 enum { LOOKED_AT = 1024, FIRST_TIME = 16, AGAIN = 2 };
 
+/* With the lock. */
 static void set_verified(struct direction *direction)
 {
 	uintptr_t word = atomic_load(&direction->word);
 
 	if (mark_task(word))
 		atomic_compare_exchange_strong(&direction->word, &word, word | VERIFIED);
+	for (struct turn *turn = atomic_load(&direction->first); turn; turn = turn->next)
+		turn->verified = true;
 }
 
 static bool waits_unverified(struct direction *direction)
@@ -435,7 +450,7 @@ void switchto_mark_leave(const struct switchto_sched *sched)
 		/* Somebody may be closing it, or, in set_word(), be about to look at a task of @sched. */
 		pthread_mutex_lock(&mark->lock);
 		if (mark->slot && mark->slot->sched == sched)
-			drop(mark, 0);
+			drop(mark, NOBODY);
 		pthread_mutex_unlock(&mark->lock);
 	}
 }

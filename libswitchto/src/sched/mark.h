@@ -43,7 +43,8 @@ struct turn {
 	struct waiter waiter;
 	struct turn *next;
 	bool listed;
-	int error; /* EBADF: the descriptor is gone */
+	bool verified; /* as VERIFIED of a task in the word */
+	int error;     /* EBADF: the descriptor is gone */
 };
 
 struct direction {
@@ -51,6 +52,26 @@ struct direction {
 	_Atomic(struct turn *) first; /* with the mark's lock; the last, too */
 	struct turn *last;
 };
+
+/* With the mark's lock. */
+static inline void append_turn(struct direction *direction, struct turn *turn)
+{
+	turn->next = NULL;
+	if (atomic_load(&direction->first))
+		direction->last->next = turn;
+	else
+		atomic_store(&direction->first, turn);
+	direction->last = turn;
+}
+
+/* The first one looks whether it can go on. With the mark's lock. */
+static inline void wake_first(struct direction *direction)
+{
+	struct turn *first = atomic_load(&direction->first);
+
+	if (first)
+		switchto_waiter_fire(NULL, &first->waiter);
+}
 
 struct mark {
 	struct direction in, out;
