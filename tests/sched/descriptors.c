@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -435,6 +436,120 @@ static void used_again(void **state)
 	}
 }
 
+/*
+ * A task is about to go on when its descriptor is closed: there was an event, or it is to try again
+ * soon. At once, the number is another descriptor's.
+ */
+enum goer { RECEIVES, SENDS, SENDS_TO, CONNECTS, GOERS };
+
+enum { NAME_SIZE = sizeof(sa_family_t) + 6 };
+
+static const struct sockaddr_un server_name = { .sun_family = AF_UNIX, .sun_path = "\0stio" };
+static int go[2], next[2];
+
+static void go_on(void *arg)
+{
+	static char big[1 << 20];
+	const enum goer how = *(enum goer *)arg;
+	const struct sockaddr *name = (const struct sockaddr *)&server_name;
+	struct timespec time = in(5 * NSEC_PER_SEC);
+	char byte = 'o';
+	ssize_t n = 0;
+
+	atomic_fetch_add(&waiting, 1);
+	if (how == SENDS) {
+		n = switchto_write(ends[0], big, sizeof(big), &time);
+		CHECK(&verdict, n > 0 && n < (ssize_t)sizeof(big));
+		return;
+	}
+	if (how == RECEIVES)
+		n = switchto_recv(ends[0], &byte, 1, 0, &time);
+	while (how == SENDS_TO && n >= 0)
+		n = switchto_sendto(ends[0], "x", 1, 0, name, NAME_SIZE, &time);
+	if (how == CONNECTS)
+		n = switchto_connect(ends[0], name, NAME_SIZE, &time);
+	/* With several slots, it may have been faster. */
+	if (how == RECEIVES && n == 1)
+		CHECK_EQ(&verdict, byte, 'o');
+	else
+		CHECK(&verdict, n == -1 && errno == EBADF);
+}
+
+/* A new pair, of which the first has @number, which is free. */
+static void use_number(int number, int type)
+{
+	CHECK_EQ(&verdict, socketpair(AF_UNIX, type, 0, next), 0);
+	if (next[1] == number) {
+		next[1] = next[0];
+	} else if (next[0] != number) {
+		CHECK_EQ(&verdict, dup2(next[0], number), number);
+		CHECK_EQ(&verdict, close(next[0]), 0);
+	}
+	next[0] = number;
+}
+
+static void close_and_use(void *arg)
+{
+	char byte;
+
+	CHECK_EQ(&verdict, switchto_read(go[0], &byte, 1, NULL), 1);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	use_number(ends[0], *(enum goer *)arg == SENDS_TO ? SOCK_DGRAM : SOCK_STREAM);
+	CHECK_EQ(&verdict, write(next[1], "n", 1), 1);
+}
+
+static void let_go_on(void *arg)
+{
+	static char buffer[1 << 20];
+	const enum goer how = *(enum goer *)arg;
+	struct switchto_task *goer, *closer = spawn_handle(NULL, close_and_use, arg);
+
+	goer = spawn_handle(NULL, go_on, arg);
+	until_waiting(1);
+	/* In one poll, in this order. */
+	CHECK_EQ(&verdict, write(go[1], "x", 1), 1);
+	if (how == RECEIVES)
+		CHECK_EQ(&verdict, write(ends[1], "o", 1), 1);
+	if (how == SENDS)
+		CHECK(&verdict, read(ends[1], buffer, sizeof(buffer)) > 0);
+	CHECK_EQ(&verdict, switchto_join(closer), 0);
+	CHECK_EQ(&verdict, switchto_join(goer), 0);
+	CHECK_ERR(&verdict, recv(next[1], buffer, 1, MSG_DONTWAIT), EAGAIN);
+}
+
+static void closed_before_they_go_on(void **state)
+{
+	const struct sockaddr *name = (const struct sockaddr *)&server_name;
+
+	(void)state;
+	for (enum goer how = 0; how < GOERS; how++) {
+		const int type = how == SENDS_TO ? SOCK_DGRAM : SOCK_STREAM;
+		struct switchto_sched *sched = new_sched(NULL);
+		int server = socket(AF_UNIX, type, 0), client = socket(AF_UNIX, type, 0);
+
+		new_pair();
+		assert_int_equal(pipe(go), 0);
+		atomic_store(&waiting, 0);
+		assert_int_equal(bind(server, name, NAME_SIZE), 0);
+		if (how == CONNECTS) {
+			assert_int_equal(listen(server, 0), 0);
+			assert_int_equal(connect(client, name, NAME_SIZE), 0);
+		}
+		if (how >= SENDS_TO) {
+			close(ends[0]);
+			assert_int_equal(dup2(socket(AF_UNIX, type, 0), ends[0]), ends[0]);
+		}
+		spawn(sched, let_go_on, &how);
+		run_in_time(sched);
+		close(server);
+		close(client);
+		close(go[0]);
+		close(go[1]);
+		close(next[1]);
+		close_ends();
+	}
+}
+
 /* A wait that has lasted goes with its descriptor, though the number is in use again. */
 static void *close_and_reuse(void *arg)
 {
@@ -852,13 +967,21 @@ static void child_closes(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(in_order),	      cmocka_unit_test(many),
-		cmocka_unit_test(closed_by_threads),  cmocka_unit_test(used_again),
-		cmocka_unit_test(old_wait),	      cmocka_unit_test(strays),
-		cmocka_unit_test(handed_over),	      cmocka_unit_test(shared),
-		cmocka_unit_test(turns_left),	      cmocka_unit_test(served_by_turns),
-		cmocka_unit_test(turns_passed_on),    cmocka_unit_test(files),
-		cmocka_unit_test(stray_and_deadline), cmocka_unit_test(old_wait_only),
+		cmocka_unit_test(in_order),
+		cmocka_unit_test(many),
+		cmocka_unit_test(closed_by_threads),
+		cmocka_unit_test(used_again),
+		cmocka_unit_test(old_wait),
+		cmocka_unit_test(strays),
+		cmocka_unit_test(handed_over),
+		cmocka_unit_test(shared),
+		cmocka_unit_test(turns_left),
+		cmocka_unit_test(served_by_turns),
+		cmocka_unit_test(turns_passed_on),
+		cmocka_unit_test(files),
+		cmocka_unit_test(stray_and_deadline),
+		cmocka_unit_test(old_wait_only),
+		cmocka_unit_test(closed_before_they_go_on),
 		cmocka_unit_test(child_closes),
 	};
 

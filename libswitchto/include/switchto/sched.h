@@ -606,7 +606,8 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * if that is the engine.
  *
  * A descriptor may be used by tasks of several schedulers, also at once. Any thread may close it with
- * switchto_close(), which ends all waits for it with EBADF. A library that closes a descriptor itself
+ * switchto_close(), which ends all waits for it with EBADF. No call that has waited, or is between two
+ * parts, goes on with the next descriptor of that number. A library that closes a descriptor itself
  * does not know of tasks: call switchto_forget() before. If nobody does, calls find out what became of
  * the descriptor. If there is none with this number any more, a wait ends with EBADF. If there is
  * another one, a call that has just begun goes on with that, and a wait that has lasted for long ends

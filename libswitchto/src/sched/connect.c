@@ -62,7 +62,7 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 	const struct request r = REQUEST_OF(OUTPUT, fd, deadline, poll_call, POLLOUT);
 	struct mark *mark = mark_of((unsigned int)fd);
 	struct worker *me = current_task();
-	unsigned int naps = 0, waits = 0;
+	unsigned int naps = 0, waits = 0, closes;
 	long result, flags;
 
 	if (!me)
@@ -76,6 +76,7 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 		switchto_mark_is_valid(mark);
 	if (!(flags & O_NONBLOCK))
 		CALL(fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+	closes = switchto_mark_closes(fd);
 	for (;;) {
 		long error = 0;
 
@@ -89,6 +90,8 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 			error = switchto_request_nap(&naps, deadline);
 		else if (result != -EINTR)
 			return (int)end_call(me, result);
+		if (switchto_mark_closes(fd) != closes)
+			error = -EBADF;
 		if (error < 0)
 			return (int)end_call(me, error);
 	}

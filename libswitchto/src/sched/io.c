@@ -25,10 +25,15 @@ static ALWAYS_INLINE bool try_receive(struct worker *me, struct mark *mark, int 
 	if (likely(word == NOT_READY)) {
 		if (unlikely(atomic_load_explicit(&mark->in.first, memory_order_relaxed)))
 			return false;
+		p->noted = true;
+		p->closes = atomic_load_explicit(&mark->closes, memory_order_relaxed);
 		p->error = slot_wait_once(me, mark, &mark->in, deadline, &word);
 		if (unlikely(p->error))
 			return false;
 		p->waited = true;
+		if (unlikely(atomic_load_explicit(&mark->closes, memory_order_relaxed) !=
+			     p->closes))
+			return false;
 	}
 	if (unlikely(!is_ready(word)))
 		return false;
@@ -106,7 +111,7 @@ static bool is_between(int fd, int flags)
 
 /* Sends or receives @message, or its parts if @fd is no socket, after another part of the stream. */
 static long do_part(struct worker *me, int fd, bool output, bool socket, struct msghdr *message,
-		    int flags, const struct timespec *deadline)
+		    int flags, const struct timespec *deadline, unsigned int closes)
 {
 	const struct iovec *parts = message->msg_iov;
 	const size_t count = message->msg_iovlen;
@@ -120,7 +125,7 @@ static long do_part(struct worker *me, int fd, bool output, bool socket, struct 
 	else /* Once something went, an error has no signal. */
 		r = REQUEST(OUTPUT | REST, fd, deadline, sendmsg, message,
 			    flags | MSG_DONTWAIT | MSG_NOSIGNAL);
-	return switchto_request_perform(me, &r);
+	return switchto_request_go_on(me, &r, closes);
 }
 
 /*
@@ -132,6 +137,7 @@ static __attribute__((noinline)) long do_rest(struct worker *me, int fd, bool ou
 					      const struct iovec *parts, size_t count, size_t done,
 					      int flags, const struct timespec *deadline)
 {
+	const unsigned int closes = switchto_mark_closes(fd);
 	const bool socket = switchto_socket_type(fd) != 0;
 	size_t before = 0;
 
@@ -153,7 +159,7 @@ static __attribute__((noinline)) long do_rest(struct worker *me, int fd, bool ou
 			part.iov_base = (char *)part.iov_base + (done - before);
 			part.iov_len -= done - before;
 		}
-		result = do_part(me, fd, output, socket, &message, flags, deadline);
+		result = do_part(me, fd, output, socket, &message, flags, deadline, closes);
 		if (result <= 0)
 			break;
 		done += (size_t)result;
@@ -265,6 +271,8 @@ static long peek(struct worker *me, const struct request *r, const struct iovec 
 	if (!switchto_mark_add(me->slot, r->fd, false))
 		switchto_mark_edge(mark_of((unsigned int)r->fd));
 	result = switchto_request_perform(me, &all);
+	if (result == -EBADF)
+		return result;
 	there = make_call(r);
 	return there > 0 || result >= 0 ? there : result;
 }
@@ -528,7 +536,7 @@ static inline unsigned int at_most(unsigned int a, unsigned int b)
 int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
 {
-	unsigned int done = 0, how = EMPTIES;
+	unsigned int done = 0, how = EMPTIES, closes = 0;
 	struct worker *me;
 	long result;
 
@@ -544,11 +552,14 @@ int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 						 count - done,
 						 (flags | MSG_DONTWAIT) & ~MSG_WAITFORONE);
 
-		result = switchto_request_perform(me, &r);
+		result = done ? switchto_request_go_on(me, &r, closes) :
+				switchto_request_perform(me, &r);
 		for (long i = 0; i < result; i++)
 			take_descriptors(&messages[done + (unsigned int)i].msg_hdr);
 		if (result <= 0)
 			break;
+		if (!done)
+			closes = switchto_mark_closes(fd);
 		done += (unsigned int)result;
 		/* An error in between is for the next call. */
 		how |= REST;
@@ -560,7 +571,7 @@ int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
 {
-	unsigned int done = 0;
+	unsigned int done = 0, closes;
 	struct worker *me = current_task();
 	long result;
 
@@ -580,12 +591,15 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 			    switchto_poll_now(fd, POLLOUT) & POLLOUT)
 				break;
 			/* Of a stream, the last message may have gone in part. */
+			closes = switchto_mark_closes(fd);
 			last += result;
 			if (result && last[-1].msg_len)
 				last[-1].msg_len =
 					(unsigned int)whole(me, fd, last[-1].msg_hdr.msg_iov,
 							    last[-1].msg_hdr.msg_iovlen,
 							    last[-1].msg_len, flags, deadline);
+			if (switchto_mark_closes(fd) != closes)
+				break;
 		} else if (!is_to_wait(result) || flags & MSG_DONTWAIT) {
 			break;
 		}

@@ -364,6 +364,7 @@ int switchto_mark_forget(int fd, bool closes)
 		 * it. close(2) would not remove it if it was duplicated, or a child has it.
 		 */
 		pthread_mutex_lock(&mark->lock);
+		atomic_fetch_add(&mark->closes, 1);
 		if (mark->slot && control(mark->slot, EPOLL_CTL_DEL, mark))
 			expect_strays(mark->slot);
 		drop(mark, EVERYBODY);
@@ -374,6 +375,13 @@ int switchto_mark_forget(int fd, bool closes)
 	if (mark)
 		pthread_mutex_unlock(&mark->lock);
 	return error;
+}
+
+unsigned int switchto_mark_closes(int fd)
+{
+	struct mark *mark;
+
+	return get_mark(fd, &mark) ? 0 : atomic_load(&mark->closes);
 }
 
 void switchto_mark_new(int fd)

@@ -85,6 +85,7 @@ struct mark {
 	atomic_bool edge;
 	atomic_bool socket, readable;
 	atomic_bool hung_up; /* there was such an event */
+	atomic_uint closes;  /* how often the number was closed, by switchto_mark_forget() */
 } __attribute__((aligned(128)));
 
 static inline struct switchto_task *mark_task(uintptr_t word)
@@ -123,6 +124,8 @@ void switchto_mark_edge(struct mark *mark);
 bool switchto_mark_is_valid(struct mark *mark);
 /* Ends the waits for @fd with EBADF, removes its mark, and @closes it: 0 or an error number. */
 int switchto_mark_forget(int fd, bool closes);
+/* How often @fd was closed: what goes on with it later than that is for another descriptor. */
+unsigned int switchto_mark_closes(int fd);
 /* @fd is new: what is known of its number is of another descriptor. */
 void switchto_mark_new(int fd);
 /* Of the monitor: verifies some marks in which tasks of @sched wait. */

@@ -126,6 +126,21 @@ static inline enum step look(struct performance *p)
 	return p->checked ? CALLS : CHECKS;
 }
 
+/* Before a wait, which the end of the descriptor is to end. */
+static void note(struct performance *p)
+{
+	if (p->at.noted)
+		return;
+	p->at.noted = true;
+	p->at.closes = switchto_mark_closes(p->r->fd);
+}
+
+/* The descriptor was closed since then: the next call would be one of another descriptor. */
+static bool is_gone(const struct performance *p)
+{
+	return p->at.noted && switchto_mark_closes(p->r->fd) != p->at.closes;
+}
+
 /* The call was in the word for a moment: others may have seen it there, and wait for their turn. */
 static void leave_word(struct performance *p)
 {
@@ -172,8 +187,12 @@ static long wait_in_mark(struct performance *p)
 
 static inline enum step wait_once(struct performance *p)
 {
-	const long error = wait_in_mark(p);
+	long error;
 
+	note(p);
+	error = wait_in_mark(p);
+	if (is_gone(p))
+		error = -EBADF;
 	p->passes = false;
 	p->late = error == -ETIMEDOUT;
 	if (error && !p->late)
@@ -272,7 +291,10 @@ static enum step found_nothing(struct performance *p)
 		return done(p, -ETIMEDOUT);
 	if (r->how & ADDRESS && switchto_poll_now(r->fd, POLLOUT) & POLLOUT) {
 		p->tries = true;
+		note(p);
 		error = switchto_request_nap(&p->naps, r->deadline);
+		if (is_gone(p))
+			error = -EBADF;
 		return error ? done(p, error) : LOOKS;
 	}
 	/*
@@ -313,6 +335,8 @@ static enum step first_step(struct performance *p)
 		leave_word(p);
 	p->late = error == ETIMEDOUT;
 	p->tries = p->late || !may_wait_first(p->r, p->mark);
+	if (is_gone(p))
+		return done(p, -EBADF);
 	if (error && !p->late && error != EBUSY && error != ESTALE)
 		return done(p, -error);
 	if (p->at.result == -EAGAIN)
@@ -350,6 +374,15 @@ __attribute__((noinline)) long switchto_request_resume(struct worker *me, const 
 long switchto_request_perform(struct worker *me, const struct request *r)
 {
 	return switchto_request_resume(me, r, no_progress);
+}
+
+long switchto_request_go_on(struct worker *me, const struct request *r, unsigned int closes)
+{
+	struct progress p = no_progress;
+
+	p.noted = true;
+	p.closes = closes;
+	return switchto_request_resume(me, r, p);
 }
 
 long switchto_request_perform_or_block(struct worker *me, const struct request *r)
