@@ -689,6 +689,43 @@ static void old_wait_only(void **state)
 	run_in_time(sched);
 }
 
+/* The new descriptor blocks, and the mark says that the old one is ready. */
+static void splice_next(void *arg)
+{
+	struct timespec time = late();
+	int target[2], number;
+	char byte;
+
+	(void)arg;
+	new_pair();
+	have_polled();
+	CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	number = ends[0];
+	CHECK_EQ(&verdict, close(ends[1]), 0);
+	/* Of TCP, where the flag of the call is not enough. */
+	tcp_pair();
+	CHECK_EQ(&verdict, syscall(SYS_dup3, ends[0], number, 0), number);
+	CHECK_EQ(&verdict, close(ends[0]), 0);
+	ends[0] = number;
+	CHECK_EQ(&verdict, pipe(target), 0);
+	time = in(NSEC_PER_SEC / 20);
+	CHECK_ERR(&verdict, switchto_splice(ends[0], NULL, target[1], NULL, 10, 0, &time),
+		  ETIMEDOUT);
+	CHECK_EQ(&verdict, switchto_close(target[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(target[1]), 0);
+	close_ends();
+}
+
+static void spliced_again(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, splice_next, NULL);
+	run_in_time(sched);
+}
+
 /* It is closed, but not everywhere: the kernel goes on to tell of what it has. */
 static void leave_stray(void *arg)
 {
@@ -982,6 +1019,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(stray_and_deadline),
 		cmocka_unit_test(old_wait_only),
 		cmocka_unit_test(closed_before_they_go_on),
+		cmocka_unit_test(spliced_again),
 		cmocka_unit_test(child_closes),
 	};
 

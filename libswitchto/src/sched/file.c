@@ -106,8 +106,11 @@ int switchto_fsync(int fd)
 /* Can @fd be polled? 1 or 0, or a negative error number. */
 static int is_polled(struct worker *me, int fd, bool output)
 {
-	const int error = switchto_mark_add(me->slot, fd, output);
+	int error = switchto_mark_add(me->slot, fd, output);
 
+	/* What was known of the number may be of another descriptor. */
+	if ((!error || error == EBUSY) && !switchto_request_unblock(fd, mark_of((unsigned int)fd)))
+		error = switchto_mark_add(me->slot, fd, output);
 	if (!error || error == EBUSY)
 		return 1;
 	return error == EPERM ? 0 : -error;

@@ -203,17 +203,26 @@ static inline enum step wait_once(struct performance *p)
 	return LOOKS;
 }
 
+bool switchto_request_unblock(int fd, struct mark *mark)
+{
+	const long flags = CALL(fcntl, fd, F_GETFL, 0);
+
+	if (flags < 0 || flags & O_NONBLOCK)
+		return true;
+	if (!switchto_mark_is_valid(mark))
+		return false;
+	CALL(fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+	return true;
+}
+
 /*
  * The descriptor was ready before the call: is it still the one that it was, and does it not block?
  * Another process, or whoever closed it, may have changed that.
  */
 static enum step check(struct performance *p)
 {
-	const long flags = CALL(fcntl, p->r->fd, F_GETFL, 0);
-
 	p->checked = true;
-	if (flags >= 0 && !(flags & O_NONBLOCK) && switchto_mark_is_valid(p->mark))
-		CALL(fcntl, p->r->fd, F_SETFL, flags | O_NONBLOCK);
+	switchto_request_unblock(p->r->fd, p->mark);
 	return LOOKS;
 }
 

@@ -78,6 +78,9 @@ long switchto_request_block(struct worker *me, const struct request *r);
 /* switchto_request_perform(), and switchto_request_block() if the descriptor can't be polled. */
 long switchto_request_perform_or_block(struct worker *me, const struct request *r);
 
+/* Sets @fd to O_NONBLOCK if it is not. False: @mark is of another descriptor, see mark.h. */
+bool switchto_request_unblock(int fd, struct mark *mark);
+
 /*
  * Where nothing says when to try again, a call is tried again and again: soon, and then later. @count:
  * how often it was. 0 or a negative error number.
