@@ -550,6 +550,54 @@ static void closed_before_they_go_on(void **state)
 	}
 }
 
+/* A close that waits until all is sent, or for some time. */
+static void close_slowly(void *arg)
+{
+	const long long begin = now_ns();
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK(&verdict, now_ns() - begin > NSEC_PER_SEC / 2);
+}
+
+static void close_lingering(void *arg)
+{
+	static char big[8 << 20];
+	const struct linger linger = { 1, 1 };
+	const int number = ends[0], end = ends[1];
+	struct timespec time = in(NSEC_PER_SEC / 10);
+	struct switchto_task *closer;
+	long long begin;
+	char byte;
+
+	(void)arg;
+	CHECK_EQ(&verdict, setsockopt(number, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
+	CHECK(&verdict, switchto_send(number, big, sizeof(big), 0, &time) > 0);
+	begin = now_ns();
+	closer = spawn_handle(NULL, close_slowly, NULL);
+	/* It is free at once. */
+	while (fcntl(number, F_GETFD) != -1)
+		nap(NSEC_PER_SEC / 1000);
+	use_number(number, SOCK_STREAM);
+	ends[1] = next[1];
+	spawn(NULL, write_later, NULL);
+	CHECK_EQ(&verdict, switchto_recv(number, &byte, 1, 0, NULL), 1);
+	CHECK(&verdict, now_ns() - begin < NSEC_PER_SEC / 2);
+	CHECK_EQ(&verdict, switchto_join(closer), 0);
+	close(end);
+}
+
+static void closed_slowly(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	tcp_pair();
+	spawn(sched, close_lingering, NULL);
+	run_in_time(sched);
+	close_ends();
+}
+
 /* A wait that has lasted goes with its descriptor, though the number is in use again. */
 static void *close_and_reuse(void *arg)
 {
@@ -1020,6 +1068,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(old_wait_only),
 		cmocka_unit_test(closed_before_they_go_on),
 		cmocka_unit_test(spliced_again),
+		cmocka_unit_test(closed_slowly),
 		cmocka_unit_test(child_closes),
 	};
 

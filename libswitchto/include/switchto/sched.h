@@ -672,7 +672,9 @@ ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
 /**
  * switchto_close() - close a descriptor
  *
- * Ends all waits for it with EBADF. Any thread may call it.
+ * Ends all waits for it with EBADF. Any thread may call it. A close that may wait is done in a blocking
+ * region: of a file, or of a socket with SO_LINGER, whose number is free at once. If no number is left
+ * (EMFILE), the close of such a socket keeps its slot, and the number, until it ends.
  *
  * Return: 0, or -1 and errno: as close(2), but not EINTR.
  */

@@ -151,12 +151,27 @@ int switchto_waitid(idtype_t idtype, id_t id, siginfo_t *info, int options,
 	return (int)end_call(me, result);
 }
 
+/* In a region: it may wait until a socket has sent all, or a file is written. An error number. */
+static int close_slowly(int fd)
+{
+	const bool in_region = !switchto_block_begin();
+	const int error = close(fd) && errno != EINTR ? errno : 0;
+
+	if (in_region)
+		switchto_block_end();
+	return error;
+}
+
 int switchto_close(int fd)
 {
-	return (int)with_errno(-switchto_mark_forget(fd, true));
+	int left, error = switchto_mark_forget(fd, &left);
+
+	if (left != -1)
+		error = close_slowly(left);
+	return (int)with_errno(-error);
 }
 
 int switchto_forget(int fd)
 {
-	return (int)with_errno(-switchto_mark_forget(fd, false));
+	return (int)with_errno(-switchto_mark_forget(fd, NULL));
 }

@@ -353,10 +353,34 @@ int switchto_mark_add(struct slot *slot, int fd, bool output)
 	return error;
 }
 
-int switchto_mark_forget(int fd, bool closes)
+/*
+ * Closes @fd, or has the caller do so. A socket that waits for what it has not sent yet (SO_LINGER) has
+ * another number then. A file has no waits that a new descriptor might be mixed up with.
+ */
+static int close_now(int fd, int *left)
+{
+	socklen_t size = sizeof(struct linger);
+	struct linger linger;
+	struct stat found;
+
+	if (!getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &size)) {
+		if (linger.l_onoff && linger.l_linger)
+			*left = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	} else if (!fstat(fd, &found) && S_ISREG(found.st_mode)) {
+		*left = fd;
+		return 0;
+	}
+	/* Interrupted, it is closed all the same. */
+	return close(fd) && errno != EINTR ? errno : 0;
+}
+
+int switchto_mark_forget(int fd, int *left)
 {
 	struct mark *mark = mark_of((unsigned int)fd);
 	int error = 0;
+
+	if (left)
+		*left = -1;
 
 	if (mark) {
 		/*
@@ -369,9 +393,8 @@ int switchto_mark_forget(int fd, bool closes)
 			expect_strays(mark->slot);
 		drop(mark, EVERYBODY);
 	}
-	/* Interrupted, it is closed all the same. */
-	if (closes && close(fd) && errno != EINTR)
-		error = errno;
+	if (left)
+		error = close_now(fd, left);
 	if (mark)
 		pthread_mutex_unlock(&mark->lock);
 	return error;
@@ -389,7 +412,7 @@ void switchto_mark_new(int fd)
 	struct mark *mark = mark_of((unsigned int)fd);
 
 	if (unlikely(mark && atomic_load_explicit(&mark->sched, memory_order_relaxed)))
-		switchto_mark_forget(fd, false);
+		switchto_mark_forget(fd, NULL);
 }
 
 /* --- all marks --- */

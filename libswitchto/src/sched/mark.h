@@ -122,8 +122,11 @@ int switchto_mark_add(struct slot *slot, int fd, bool output);
 void switchto_mark_edge(struct mark *mark);
 /* Is @mark still one of the descriptor that has the number now? If not, it is UNKNOWN afterwards. */
 bool switchto_mark_is_valid(struct mark *mark);
-/* Ends the waits for @fd with EBADF, removes its mark, and @closes it: 0 or an error number. */
-int switchto_mark_forget(int fd, bool closes);
+/*
+ * Ends the waits for @fd with EBADF, and removes its mark. With @left, it is closed then: 0 or an error
+ * number. *@left: a descriptor that is left to be closed, which may take long; or -1.
+ */
+int switchto_mark_forget(int fd, int *left);
 /* How often @fd was closed: what goes on with it later than that is for another descriptor. */
 unsigned int switchto_mark_closes(int fd);
 /* @fd is new: what is known of its number is of another descriptor. */
