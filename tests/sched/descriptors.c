@@ -1017,6 +1017,131 @@ static void served_by_turns(void **state)
 	close_ends();
 }
 
+/* The slot that polls a descriptor is over, as there were no tasks for a moment. */
+static void receive_soon(void *arg)
+{
+	struct timespec time = in(NSEC_PER_SEC);
+	char byte;
+
+	CHECK_EQ(&verdict, switchto_recv(*(int *)arg, &byte, 1, 0, &time), 1);
+	if (atomic_fetch_add(&served, 1) % 20 == 0)
+		nap(NSEC_PER_SEC / 10000);
+}
+
+static void end_at_once(void *arg)
+{
+	(void)arg;
+}
+
+enum { PAIRS = 16 };
+
+static int pairs[PAIRS][2];
+
+static void *spawn_now_and_then(void *sched)
+{
+	unsigned int dice = 1;
+
+	for (unsigned int i = 0; i < 500; i++) {
+		int *pair;
+
+		dice = dice * 1103515245 + 12345;
+		pair = pairs[(dice >> 16) % PAIRS];
+		spawn(sched, receive_soon, pair);
+		usleep(200 + (dice >> 8) % 100);
+		CHECK_EQ(&verdict, write(pair[1], "x", 1), 1);
+		while (atomic_load(&served) <= i)
+			usleep(10);
+	}
+	atomic_store(&step, 1);
+	return NULL;
+}
+
+static void slots_over(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	pthread_t thread;
+
+	(void)state;
+	atomic_store(&served, 0);
+	atomic_store(&step, 0);
+	for (int i = 0; i < PAIRS; i++)
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[i]), 0);
+	spawn(sched, end_at_once, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, spawn_now_and_then, sched), 0);
+	while (!atomic_load(&step))
+		assert_int_equal(switchto_sched_run(sched), 0);
+	pthread_join(thread, NULL);
+	run_tasks(sched);
+	for (int i = 0; i < PAIRS; i++) {
+		close(pairs[i][0]);
+		close(pairs[i][1]);
+	}
+}
+
+/* The slot that polls it has a task that computes, and is not interrupted. */
+static void poll_and_compute(void *arg)
+{
+	struct timespec time = late();
+	long long end;
+	char byte;
+
+	(void)arg;
+	CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	have_polled();
+	atomic_store(&step, 1);
+	end = now_ns() + 2 * NSEC_PER_SEC;
+	while (now_ns() < end && !atomic_load(&served))
+		;
+	CHECK(&verdict, atomic_load(&served));
+}
+
+static void receive_elsewhere(void *arg)
+{
+	struct timespec time = late();
+	char byte;
+
+	(void)arg;
+	while (!atomic_load(&step))
+		nap(NSEC_PER_SEC / 1000);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	atomic_store(&served, 1);
+}
+
+static void *write_soon(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&step))
+		usleep(1000);
+	usleep(100000);
+	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+	return NULL;
+}
+
+static void slot_computes(void **state)
+{
+	const struct switchto_sched_options options = {
+		.size = sizeof(options),
+		.slots = 2,
+		.slice = SWITCHTO_NO_SLICE,
+	};
+	struct switchto_sched *sched;
+	pthread_t thread;
+
+	(void)state;
+	new_pair();
+	atomic_store(&step, 0);
+	atomic_store(&served, 0);
+	verdict = (struct verdict){ 0 };
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	spawn(sched, poll_and_compute, NULL);
+	spawn(sched, receive_elsewhere, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, write_soon, NULL), 0);
+	run_in_time(sched);
+	pthread_join(thread, NULL);
+	close_ends();
+}
+
 /* A child has copies of all descriptors, and of what is polled: it must remove nothing from that. */
 static void close_in_child(void *arg)
 {
@@ -1069,6 +1194,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(closed_before_they_go_on),
 		cmocka_unit_test(spliced_again),
 		cmocka_unit_test(closed_slowly),
+		cmocka_unit_test(slots_over),
+		cmocka_unit_test(slot_computes),
 		cmocka_unit_test(child_closes),
 	};
 

@@ -188,7 +188,9 @@ struct switchto_sched_options {
 	/*
 	 * How long a task may compute, in ns of CPU time, until it loses its slot to the other
 	 * tasks of the slot, if these have anything to do. It goes on beside them. 0: 10 ms;
-	 * SWITCHTO_NO_SLICE: it keeps its slot. Not exact: it may be some milliseconds more.
+	 * SWITCHTO_NO_SLICE: it keeps its slot. Not exact: it may be some milliseconds more. If that
+	 * slot polls a descriptor for which a task of another slot waits, this one takes it over
+	 * after about 100 ms; with many such descriptors, later.
 	 */
 	int64_t slice;
 	/*

@@ -423,6 +423,9 @@ void switchto_mark_new(int fd)
  */
 enum { LOOKED_AT = 1024, FIRST_TIME = 16, AGAIN = 2 };
 
+/* A slot that has not polled for so long is busy. */
+#define DEAF (NSEC_PER_SEC / 10)
+
 /* With the lock. */
 static void set_verified(struct direction *direction)
 {
@@ -441,9 +444,19 @@ static bool waits_unverified(struct direction *direction)
 	return mark_task(word) && !(word & VERIFIED);
 }
 
+/*
+ * Does nobody poll for @slot? It has ended, or a task computes there that keeps it. A task that waits
+ * may be one of another slot, and has the descriptor polled there when it is woken.
+ */
+static bool is_deaf(const struct slot *slot, nsec_t now)
+{
+	return slot->sched->slots > 1 && now - slot->seen.polled >= DEAF;
+}
+
 void switchto_mark_verify(struct switchto_sched *sched)
 {
 	const unsigned int end = atomic_load(&marks_end);
+	const nsec_t now = switchto_now();
 	unsigned int first = FIRST_TIME, again = AGAIN;
 
 	for (unsigned int n = 0; n < end && n < LOOKED_AT && first; n++) {
@@ -464,6 +477,10 @@ void switchto_mark_verify(struct switchto_sched *sched)
 		if (mark->slot && mark->slot->sched == sched && renew(mark) != ESTALE) {
 			set_verified(&mark->in);
 			set_verified(&mark->out);
+			if (is_deaf(mark->slot, now)) {
+				control(mark->slot, EPOLL_CTL_DEL, mark);
+				drop(mark, NOBODY);
+			}
 		}
 		pthread_mutex_unlock(&mark->lock);
 	}
