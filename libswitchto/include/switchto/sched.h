@@ -617,7 +617,7 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * more.
  *
  * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED; ENOMEM, also for the mark of the
- * descriptor; ENOSPC, no watch of epoll left (/proc/sys/fs/epoll/max_user_watches); EINVAL, the
+ * descriptor, which a number of 4,194,304 or more never has; ENOSPC, no watch of epoll left (/proc/sys/fs/epoll/max_user_watches); EINVAL, the
  * deadline, or the task is in a blocking region. EINTR does not occur.
  */
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline);

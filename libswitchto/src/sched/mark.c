@@ -41,7 +41,7 @@ static int get_mark(int number, struct mark **mark)
 	struct mark *leaf, *other = NULL;
 
 	if (fd >= MARKS * LEAVES)
-		return EBADF;
+		return fcntl(number, F_GETFD) == -1 ? EBADF : ENOMEM;
 	if (!mark_of(fd)) {
 		leaf = mmap(NULL, MARKS * sizeof(*leaf), PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -83,34 +83,6 @@ static int control(struct slot *slot, int op, struct mark *mark)
 		epoll_ctl(slot->next_epoll, op, mark->fd, &event);
 	pthread_mutex_unlock(&slot->adds);
 	return error;
-}
-
-/* To a new instance of epoll. With the lock of @mark. */
-static bool add_to(int epoll, struct mark *mark)
-{
-	struct epoll_event event = event_of(mark);
-
-	/* It may be there already, or have been closed. */
-	return !epoll_ctl(epoll, EPOLL_CTL_ADD, mark->fd, &event) || errno == EEXIST ||
-	       errno == EBADF || errno == EPERM;
-}
-
-bool switchto_mark_add_all(struct slot *slot, int epoll)
-{
-	const unsigned int end = atomic_load(&marks_end);
-	bool good = true;
-
-	for (unsigned int fd = 0; good && fd < end; fd++) {
-		struct mark *mark = mark_of(fd);
-
-		if (!mark || atomic_load(&mark->sched) != slot->sched)
-			continue;
-		pthread_mutex_lock(&mark->lock);
-		if (mark->slot == slot)
-			good = add_to(epoll, mark);
-		pthread_mutex_unlock(&mark->lock);
-	}
-	return good;
 }
 
 /* --- one mark --- */
@@ -416,6 +388,38 @@ void switchto_mark_new(int fd)
 }
 
 /* --- all marks --- */
+
+/* To a new instance of epoll. With the lock of @mark. */
+static bool add_to(int epoll, struct mark *mark)
+{
+	struct epoll_event event = event_of(mark);
+
+	/* It may be there already, or have been closed. */
+	return !epoll_ctl(epoll, EPOLL_CTL_ADD, mark->fd, &event) || errno == EEXIST ||
+	       errno == EBADF || errno == EPERM;
+}
+
+bool switchto_mark_add_all(struct slot *slot, int epoll)
+{
+	const unsigned int end = atomic_load(&marks_end);
+	bool good = true;
+
+	for (unsigned int fd = 0; good && fd < end; fd++) {
+		struct mark *mark = mark_of(fd);
+
+		if (!mark || atomic_load(&mark->sched) != slot->sched)
+			continue;
+		pthread_mutex_lock(&mark->lock);
+		if (mark->slot == slot) {
+			good = add_to(epoll, mark);
+			/* By then, the number may have been another descriptor's. */
+			if (renew(mark) == ESTALE)
+				epoll_ctl(epoll, EPOLL_CTL_DEL, (int)fd, NULL);
+		}
+		pthread_mutex_unlock(&mark->lock);
+	}
+	return good;
+}
 
 /*
  * At a time: so many marks are looked at, and of these, so many are verified that were not during
