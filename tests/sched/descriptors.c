@@ -6,11 +6,15 @@
 #include "sched.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +31,23 @@ static struct timespec late(void)
 static void new_pair(void)
 {
 	CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+}
+
+static void tcp_pair(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET };
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	socklen_t size = sizeof(address);
+
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+	ends[1] = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(connect(ends[1], (struct sockaddr *)&address, size), 0);
+	ends[0] = accept(listener, NULL, NULL);
+	assert_true(ends[0] >= 0);
+	close(listener);
 }
 
 static void close_ends(void)
@@ -51,6 +72,22 @@ static void until_waiting(unsigned int wanted)
 	while (atomic_load(&waiting) < wanted)
 		nap(NSEC_PER_SEC / 1000);
 	nap(NSEC_PER_SEC / 50);
+}
+
+static void write_later(void *arg)
+{
+	(void)arg;
+	nap(NSEC_PER_SEC / 50);
+	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+}
+
+/* A call that finds something has nothing polled. */
+static void have_polled(void)
+{
+	struct timespec time = in(NSEC_PER_SEC / 1000);
+	char byte;
+
+	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
 }
 
 /* --- several tasks at one descriptor --- */
@@ -172,6 +209,113 @@ static void many(void **state)
 	assert_int_equal(atomic_load(&got), BYTES);
 }
 
+/* One that waits gives up, by its deadline or cancelled: then it is the next one's turn. */
+static void take_turn(void *arg)
+{
+	struct timespec time = late();
+	char byte;
+
+	(void)arg;
+	until_waiting(1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+}
+
+static void receive_in_vain(void *arg)
+{
+	struct timespec time = in(NSEC_PER_SEC / 10);
+	char byte;
+
+	atomic_fetch_add(&waiting, 1);
+	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, arg ? NULL : &time),
+		  arg ? ECANCELED : ETIMEDOUT);
+}
+
+static void leave_turn(void *arg)
+{
+	struct timespec time = late();
+	struct switchto_task *first;
+	char byte;
+
+	/* From now on a receive waits before it tries. */
+	CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	time = in(NSEC_PER_SEC / 1000);
+	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
+	first = spawn_handle(NULL, receive_in_vain, arg);
+	spawn(NULL, take_turn, NULL);
+	until_waiting(1);
+	nap(NSEC_PER_SEC / 50);
+	if (arg)
+		CHECK_EQ(&verdict, switchto_cancel(first), 0);
+	CHECK_EQ(&verdict, switchto_join(first), 0);
+	CHECK_EQ(&verdict, write(ends[1], "b", 1), 1);
+}
+
+static void turns_left(void **state)
+{
+	(void)state;
+	for (int cancelled = 0; cancelled < 2; cancelled++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		new_pair();
+		atomic_store(&waiting, 0);
+		spawn(sched, leave_turn, cancelled ? ends : NULL);
+		run_in_time(sched);
+		close_ends();
+	}
+}
+
+/* What comes is not for the first that waits, but for the next. */
+static void watch_in_vain(void *arg)
+{
+	char buffer[64];
+
+	atomic_fetch_add(&waiting, 1);
+	if (!arg)
+		CHECK_ERR(&verdict, switchto_poll(ends[0], POLLRDHUP, NULL), ECANCELED);
+	else /* a part is there then */
+		CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 64, MSG_PEEK | MSG_WAITALL, NULL),
+			 1);
+}
+
+static void watch_and_read(void *arg)
+{
+	struct timespec time = in(10 * NSEC_PER_SEC);
+	struct switchto_task *watchers[2];
+	long long used;
+	char byte;
+
+	for (unsigned int i = 0; i < 2; i++) {
+		watchers[i] = spawn_handle(NULL, watch_in_vain, arg);
+		until_waiting(i + 1);
+	}
+	spawn(NULL, write_later, NULL);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	/* What nobody wants goes from one to the other once. */
+	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+	used = cpu_ns();
+	nap(NSEC_PER_SEC / 4);
+	CHECK(&verdict, cpu_ns() - used < NSEC_PER_SEC / 20);
+	for (unsigned int i = 0; i < 2; i++) {
+		CHECK_EQ(&verdict, switchto_cancel(watchers[i]), 0);
+		CHECK_EQ(&verdict, switchto_join(watchers[i]), 0);
+	}
+}
+
+static void turns_passed_on(void **state)
+{
+	(void)state;
+	for (int peeks = 0; peeks < 2; peeks++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		tcp_pair();
+		atomic_store(&waiting, 0);
+		spawn(sched, watch_and_read, peeks ? ends : NULL);
+		run_in_time(sched);
+		close_ends();
+	}
+}
+
 /* --- closed by anybody --- */
 
 static void wait_until_gone(void *arg)
@@ -259,13 +403,6 @@ static void use_again(void *arg)
 	}
 }
 
-static void write_later(void *arg)
-{
-	(void)arg;
-	nap(NSEC_PER_SEC / 50);
-	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
-}
-
 /* The mark says that the old one is empty: so a read of the new one waits at once. */
 static void use_again_waiting(void *arg)
 {
@@ -297,6 +434,168 @@ static void used_again(void **state)
 		spawn(sched, use_again_waiting, &how);
 		run_in_time(sched);
 	}
+}
+
+/*
+ * A task is about to go on when its descriptor is closed: there was an event, or it is to try again
+ * soon. At once, the number is another descriptor's.
+ */
+enum goer { RECEIVES, SENDS, SENDS_TO, CONNECTS, GOERS };
+
+enum { NAME_SIZE = sizeof(sa_family_t) + 6 };
+
+static const struct sockaddr_un server_name = { .sun_family = AF_UNIX, .sun_path = "\0stio" };
+static int go[2], next[2];
+
+static void go_on(void *arg)
+{
+	static char big[1 << 20];
+	const enum goer how = *(enum goer *)arg;
+	const struct sockaddr *name = (const struct sockaddr *)&server_name;
+	struct timespec time = in(5 * NSEC_PER_SEC);
+	char byte = 'o';
+	ssize_t n = 0;
+
+	atomic_fetch_add(&waiting, 1);
+	if (how == SENDS) {
+		n = switchto_write(ends[0], big, sizeof(big), &time);
+		CHECK(&verdict, n > 0 && n < (ssize_t)sizeof(big));
+		return;
+	}
+	if (how == RECEIVES)
+		n = switchto_recv(ends[0], &byte, 1, 0, &time);
+	while (how == SENDS_TO && n >= 0)
+		n = switchto_sendto(ends[0], "x", 1, 0, name, NAME_SIZE, &time);
+	if (how == CONNECTS)
+		n = switchto_connect(ends[0], name, NAME_SIZE, &time);
+	/* With several slots, it may have been faster. */
+	if (how == RECEIVES && n == 1)
+		CHECK_EQ(&verdict, byte, 'o');
+	else
+		CHECK(&verdict, n == -1 && errno == EBADF);
+}
+
+/* A new pair, of which the first has @number, which is free. */
+static void use_number(int number, int type)
+{
+	CHECK_EQ(&verdict, socketpair(AF_UNIX, type, 0, next), 0);
+	if (next[1] == number) {
+		next[1] = next[0];
+	} else if (next[0] != number) {
+		CHECK_EQ(&verdict, dup2(next[0], number), number);
+		CHECK_EQ(&verdict, close(next[0]), 0);
+	}
+	next[0] = number;
+}
+
+static void close_and_use(void *arg)
+{
+	char byte;
+
+	CHECK_EQ(&verdict, switchto_read(go[0], &byte, 1, NULL), 1);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	use_number(ends[0], *(enum goer *)arg == SENDS_TO ? SOCK_DGRAM : SOCK_STREAM);
+	CHECK_EQ(&verdict, write(next[1], "n", 1), 1);
+}
+
+static void let_go_on(void *arg)
+{
+	static char buffer[1 << 20];
+	const enum goer how = *(enum goer *)arg;
+	struct switchto_task *goer, *closer = spawn_handle(NULL, close_and_use, arg);
+
+	goer = spawn_handle(NULL, go_on, arg);
+	until_waiting(1);
+	/* In one poll, in this order. */
+	CHECK_EQ(&verdict, write(go[1], "x", 1), 1);
+	if (how == RECEIVES)
+		CHECK_EQ(&verdict, write(ends[1], "o", 1), 1);
+	if (how == SENDS)
+		CHECK(&verdict, read(ends[1], buffer, sizeof(buffer)) > 0);
+	CHECK_EQ(&verdict, switchto_join(closer), 0);
+	CHECK_EQ(&verdict, switchto_join(goer), 0);
+	CHECK_ERR(&verdict, recv(next[1], buffer, 1, MSG_DONTWAIT), EAGAIN);
+}
+
+static void closed_before_they_go_on(void **state)
+{
+	const struct sockaddr *name = (const struct sockaddr *)&server_name;
+
+	(void)state;
+	for (enum goer how = 0; how < GOERS; how++) {
+		const int type = how == SENDS_TO ? SOCK_DGRAM : SOCK_STREAM;
+		struct switchto_sched *sched = new_sched(NULL);
+		int server = socket(AF_UNIX, type, 0), client = socket(AF_UNIX, type, 0);
+
+		new_pair();
+		assert_int_equal(pipe(go), 0);
+		atomic_store(&waiting, 0);
+		assert_int_equal(bind(server, name, NAME_SIZE), 0);
+		if (how == CONNECTS) {
+			assert_int_equal(listen(server, 0), 0);
+			assert_int_equal(connect(client, name, NAME_SIZE), 0);
+		}
+		if (how >= SENDS_TO) {
+			close(ends[0]);
+			assert_int_equal(dup2(socket(AF_UNIX, type, 0), ends[0]), ends[0]);
+		}
+		spawn(sched, let_go_on, &how);
+		run_in_time(sched);
+		close(server);
+		close(client);
+		close(go[0]);
+		close(go[1]);
+		close(next[1]);
+		close_ends();
+	}
+}
+
+/* A close that waits until all is sent, or for some time. */
+static void close_slowly(void *arg)
+{
+	const long long begin = now_ns();
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK(&verdict, now_ns() - begin > NSEC_PER_SEC / 2);
+}
+
+static void close_lingering(void *arg)
+{
+	static char big[8 << 20];
+	const struct linger linger = { 1, 1 };
+	const int number = ends[0], end = ends[1];
+	struct timespec time = in(NSEC_PER_SEC / 10);
+	struct switchto_task *closer;
+	long long begin;
+	char byte;
+
+	(void)arg;
+	CHECK_EQ(&verdict, setsockopt(number, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
+	CHECK(&verdict, switchto_send(number, big, sizeof(big), 0, &time) > 0);
+	begin = now_ns();
+	closer = spawn_handle(NULL, close_slowly, NULL);
+	/* It is free at once. */
+	while (fcntl(number, F_GETFD) != -1)
+		nap(NSEC_PER_SEC / 1000);
+	use_number(number, SOCK_STREAM);
+	ends[1] = next[1];
+	spawn(NULL, write_later, NULL);
+	CHECK_EQ(&verdict, switchto_recv(number, &byte, 1, 0, NULL), 1);
+	CHECK(&verdict, now_ns() - begin < NSEC_PER_SEC / 2);
+	CHECK_EQ(&verdict, switchto_join(closer), 0);
+	close(end);
+}
+
+static void closed_slowly(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	tcp_pair();
+	spawn(sched, close_lingering, NULL);
+	run_in_time(sched);
+	close_ends();
 }
 
 /* A wait that has lasted goes with its descriptor, though the number is in use again. */
@@ -337,13 +636,142 @@ static void old_wait(void **state)
 	close(ends[1]);
 }
 
-/* A call that finds something has nothing polled. */
-static void have_polled(void)
+/* The number goes to a file, of which nothing can be polled. */
+static void use_for_file(void *arg)
 {
-	struct timespec time = in(NSEC_PER_SEC / 1000);
+	FILE *file = tmpfile();
+	struct timespec time = late();
+	char buffer[8];
+
+	(void)arg;
+	CHECK_EQ(&verdict, write(fileno(file), "abcdef", 6), 6);
+	CHECK_EQ(&verdict, lseek(fileno(file), 0, SEEK_SET), 0);
+	new_pair();
+	have_polled();
+	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, 0, &time), 1);
+	CHECK_EQ(&verdict, syscall(SYS_dup3, fileno(file), ends[0], 0), ends[0]);
+	time = in(10 * NSEC_PER_SEC);
+	CHECK_EQ(&verdict, switchto_read(ends[0], buffer, 2, &time), 2);
+	CHECK_EQ(&verdict, switchto_pread(ends[0], buffer, 2, 3, &time), 2);
+	CHECK_EQ(&verdict, buffer[0], 'd');
+	CHECK_EQ(&verdict, switchto_write(ends[0], "g", 1, &time), 1);
+	CHECK_ERR(&verdict, switchto_recv(ends[0], buffer, 1, 0, &time), ENOTSOCK);
+	CHECK_EQ(&verdict, fclose(file), 0);
+	close_ends();
+}
+
+static void *close_for_file(void *file)
+{
+	until_waiting(1);
+	usleep(300000);
+	syscall(SYS_dup3, fileno(file), ends[0], 0);
+	return NULL;
+}
+
+static void files(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	FILE *file = tmpfile();
+	pthread_t thread;
+
+	(void)state;
+	spawn(sched, use_for_file, NULL);
+	run_in_time(sched);
+	/* A wait that has lasted. */
+	sched = new_sched(NULL);
+	new_pair();
+	atomic_store(&waiting, 0);
+	spawn(sched, wait_until_gone, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, close_for_file, file), 0);
+	run_in_time(sched);
+	pthread_join(thread, NULL);
+	verdict_assert(&verdict);
+	fclose(file);
+	close_ends();
+}
+
+/* That ends the old wait only, and not one of a task that writes to the new descriptor. */
+static int drained;
+
+static void drain(void *arg)
+{
+	static char buffer[65536];
+
+	(void)arg;
+	nap(NSEC_PER_SEC / 5);
+	while (switchto_read(drained, buffer, sizeof(buffer), NULL) > 0)
+		;
+	CHECK_EQ(&verdict, switchto_close(drained), 0);
+}
+
+static void write_to_next(void *arg)
+{
+	static char big[1 << 20];
+	struct timespec time = in(NSEC_PER_SEC / 100);
+	int other[2];
+
+	(void)arg;
+	CHECK(&verdict, switchto_write(ends[0], big, sizeof(big), &time) > 0);
+	spawn(NULL, wait_until_gone, NULL);
+	until_waiting(1);
+	nap(NSEC_PER_SEC / 5);
+	CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_STREAM, 0, other), 0);
+	CHECK_EQ(&verdict, syscall(SYS_dup3, other[0], ends[0], 0), ends[0]);
+	CHECK_EQ(&verdict, switchto_close(other[0]), 0);
+	drained = other[1];
+	spawn(NULL, drain, NULL);
+	time = late();
+	CHECK_EQ(&verdict, switchto_write(ends[0], big, sizeof(big), &time), sizeof(big));
+	close_ends();
+}
+
+static void old_wait_only(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	new_pair();
+	atomic_store(&waiting, 0);
+	spawn(sched, write_to_next, NULL);
+	run_in_time(sched);
+}
+
+/* The new descriptor blocks, and the mark says that the old one is ready. */
+static void splice_next(void *arg)
+{
+	struct timespec time = late();
+	int target[2], number;
 	char byte;
 
-	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
+	(void)arg;
+	new_pair();
+	have_polled();
+	CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	number = ends[0];
+	CHECK_EQ(&verdict, close(ends[1]), 0);
+	/* Of TCP, where the flag of the call is not enough. */
+	tcp_pair();
+	CHECK_EQ(&verdict, syscall(SYS_dup3, ends[0], number, 0), number);
+	CHECK_EQ(&verdict, close(ends[0]), 0);
+	ends[0] = number;
+	CHECK_EQ(&verdict, pipe(target), 0);
+	time = in(NSEC_PER_SEC / 20);
+	CHECK_ERR(&verdict, switchto_splice(ends[0], NULL, target[1], NULL, 10, 0, &time),
+		  ETIMEDOUT);
+	CHECK_EQ(&verdict, switchto_close(target[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(target[1]), 0);
+	close_ends();
+}
+
+static void spliced_again(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, splice_next, NULL);
+	run_in_time(sched);
 }
 
 /* It is closed, but not everywhere: the kernel goes on to tell of what it has. */
@@ -385,6 +813,43 @@ static void strays(void **state)
 
 	(void)state;
 	spawn(sched, leave_stray, NULL);
+	run_in_time(sched);
+}
+
+/* The same, and a task waits at the new descriptor until its deadline. */
+static void wait_with_stray(void *arg)
+{
+	struct timespec time = late();
+	long long begin, used;
+	char byte;
+	int other;
+
+	(void)arg;
+	new_pair();
+	have_polled();
+	CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	other = dup(ends[0]);
+	CHECK_EQ(&verdict, close(ends[0]), 0);
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	CHECK_EQ(&verdict, close(ends[1]), 0);
+	new_pair();
+	begin = now_ns();
+	used = cpu_ns();
+	time = in(NSEC_PER_SEC / 2);
+	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
+	CHECK(&verdict, now_ns() - begin < 5 * NSEC_PER_SEC);
+	CHECK(&verdict, cpu_ns() - used < NSEC_PER_SEC / 5);
+	CHECK_EQ(&verdict, close(other), 0);
+	close_ends();
+}
+
+static void stray_and_deadline(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	spawn(sched, wait_with_stray, NULL);
 	run_in_time(sched);
 }
 
@@ -486,6 +951,197 @@ static void shared(void **state)
 	}
 }
 
+/* Some give up, and what they have received then goes back. All that are left are served. */
+static void read_for_a_while(void *arg)
+{
+	const uintptr_t ms = (uintptr_t)arg;
+	struct timespec time = ms ? in((long long)ms * NSEC_PER_SEC / 1000) : late();
+	struct iovec part = { &(char){ 0 }, 1 };
+	const ssize_t n = switchto_readv(ends[0], &part, 1, &time);
+
+	if (n == 1 && ms)
+		CHECK_EQ(&verdict, switchto_write(ends[1], "x", 1, NULL), 1);
+	else if (n != 1)
+		CHECK(&verdict, ms && n == -1 && errno == ETIMEDOUT);
+	if (!ms)
+		atomic_fetch_add(&served, 1);
+}
+
+static void stay_until_end(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&step))
+		nap(NSEC_PER_SEC / 100);
+}
+
+static void served_by_turns(void **state)
+{
+	struct switchto_sched *scheds[] = { new_sched(NULL), new_sched(NULL) };
+	const long long end = now_ns() + NSEC_PER_SEC;
+	pthread_t threads[2];
+	unsigned int dice = 1;
+
+	(void)state;
+	new_pair();
+	atomic_store(&step, 0);
+	for (int i = 0; i < 2; i++) {
+		spawn(scheds[i], stay_until_end, NULL);
+		assert_int_equal(pthread_create(&threads[i], NULL, run_here, scheds[i]), 0);
+	}
+	while (now_ns() < end) {
+		unsigned int staying = 0;
+
+		atomic_store(&served, 0);
+		for (int i = 0; i < 6; i++) {
+			uintptr_t ms;
+
+			dice = dice * 1103515245 + 12345;
+			ms = dice >> 16 & 3;
+			staying += !ms;
+			// NOLINTNEXTLINE(performance-no-int-to-ptr)
+			spawn(scheds[dice >> 18 & 1], read_for_a_while, (void *)ms);
+		}
+		usleep(8000);
+		for (unsigned int i = 0; i < staying; i++)
+			assert_int_equal(write(ends[1], "x", 1), 1);
+		while (atomic_load(&served) < staying && now_ns() < end + 20 * NSEC_PER_SEC)
+			usleep(1000);
+		assert_int_equal(atomic_load(&served), staying);
+	}
+	atomic_store(&step, 1);
+	for (int i = 0; i < 2; i++) {
+		pthread_join(threads[i], NULL);
+		assert_int_equal(switchto_sched_destroy(scheds[i]), 0);
+	}
+	verdict_assert(&verdict);
+	close_ends();
+}
+
+/* The slot that polls a descriptor is over, as there were no tasks for a moment. */
+static void receive_soon(void *arg)
+{
+	struct timespec time = in(NSEC_PER_SEC);
+	char byte;
+
+	CHECK_EQ(&verdict, switchto_recv(*(int *)arg, &byte, 1, 0, &time), 1);
+	if (atomic_fetch_add(&served, 1) % 20 == 0)
+		nap(NSEC_PER_SEC / 10000);
+}
+
+static void end_at_once(void *arg)
+{
+	(void)arg;
+}
+
+enum { PAIRS = 16 };
+
+static int pairs[PAIRS][2];
+
+static void *spawn_now_and_then(void *sched)
+{
+	unsigned int dice = 1;
+
+	for (unsigned int i = 0; i < 500; i++) {
+		int *pair;
+
+		dice = dice * 1103515245 + 12345;
+		pair = pairs[(dice >> 16) % PAIRS];
+		spawn(sched, receive_soon, pair);
+		usleep(200 + (dice >> 8) % 100);
+		CHECK_EQ(&verdict, write(pair[1], "x", 1), 1);
+		while (atomic_load(&served) <= i)
+			usleep(10);
+	}
+	atomic_store(&step, 1);
+	return NULL;
+}
+
+static void slots_over(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+	pthread_t thread;
+
+	(void)state;
+	atomic_store(&served, 0);
+	atomic_store(&step, 0);
+	for (int i = 0; i < PAIRS; i++)
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[i]), 0);
+	spawn(sched, end_at_once, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, spawn_now_and_then, sched), 0);
+	while (!atomic_load(&step))
+		assert_int_equal(switchto_sched_run(sched), 0);
+	pthread_join(thread, NULL);
+	run_tasks(sched);
+	for (int i = 0; i < PAIRS; i++) {
+		close(pairs[i][0]);
+		close(pairs[i][1]);
+	}
+}
+
+/* The slot that polls it has a task that computes, and is not interrupted. */
+static void poll_and_compute(void *arg)
+{
+	struct timespec time = late();
+	long long end;
+	char byte;
+
+	(void)arg;
+	CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	have_polled();
+	atomic_store(&step, 1);
+	end = now_ns() + 2 * NSEC_PER_SEC;
+	while (now_ns() < end && !atomic_load(&served))
+		;
+	CHECK(&verdict, atomic_load(&served));
+}
+
+static void receive_elsewhere(void *arg)
+{
+	struct timespec time = late();
+	char byte;
+
+	(void)arg;
+	while (!atomic_load(&step))
+		nap(NSEC_PER_SEC / 1000);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
+	atomic_store(&served, 1);
+}
+
+static void *write_soon(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&step))
+		usleep(1000);
+	usleep(100000);
+	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+	return NULL;
+}
+
+static void slot_computes(void **state)
+{
+	const struct switchto_sched_options options = {
+		.size = sizeof(options),
+		.slots = 2,
+		.slice = SWITCHTO_NO_SLICE,
+	};
+	struct switchto_sched *sched;
+	pthread_t thread;
+
+	(void)state;
+	new_pair();
+	atomic_store(&step, 0);
+	atomic_store(&served, 0);
+	verdict = (struct verdict){ 0 };
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	spawn(sched, poll_and_compute, NULL);
+	spawn(sched, receive_elsewhere, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, write_soon, NULL), 0);
+	run_in_time(sched);
+	pthread_join(thread, NULL);
+	close_ends();
+}
+
 /* A child has copies of all descriptors, and of what is polled: it must remove nothing from that. */
 static void close_in_child(void *arg)
 {
@@ -521,10 +1177,25 @@ static void child_closes(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(in_order),	     cmocka_unit_test(many),
-		cmocka_unit_test(closed_by_threads), cmocka_unit_test(used_again),
-		cmocka_unit_test(old_wait),	     cmocka_unit_test(strays),
-		cmocka_unit_test(handed_over),	     cmocka_unit_test(shared),
+		cmocka_unit_test(in_order),
+		cmocka_unit_test(many),
+		cmocka_unit_test(closed_by_threads),
+		cmocka_unit_test(used_again),
+		cmocka_unit_test(old_wait),
+		cmocka_unit_test(strays),
+		cmocka_unit_test(handed_over),
+		cmocka_unit_test(shared),
+		cmocka_unit_test(turns_left),
+		cmocka_unit_test(served_by_turns),
+		cmocka_unit_test(turns_passed_on),
+		cmocka_unit_test(files),
+		cmocka_unit_test(stray_and_deadline),
+		cmocka_unit_test(old_wait_only),
+		cmocka_unit_test(closed_before_they_go_on),
+		cmocka_unit_test(spliced_again),
+		cmocka_unit_test(closed_slowly),
+		cmocka_unit_test(slots_over),
+		cmocka_unit_test(slot_computes),
 		cmocka_unit_test(child_closes),
 	};
 

@@ -339,9 +339,12 @@ static void own_policy(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(highest_priority_first),    cmocka_unit_test(deadlines_in_order),
-		cmocka_unit_test(far_deadlines),	     cmocka_unit_test(shares_by_weight),
-		cmocka_unit_test(woken_tasks_run_next),	     cmocka_unit_test(woken_tasks_starve_nobody),
+		cmocka_unit_test(highest_priority_first),
+		cmocka_unit_test(deadlines_in_order),
+		cmocka_unit_test(far_deadlines),
+		cmocka_unit_test(shares_by_weight),
+		cmocka_unit_test(woken_tasks_run_next),
+		cmocka_unit_test(woken_tasks_starve_nobody),
 		cmocka_unit_test(own_policy),
 	};
 

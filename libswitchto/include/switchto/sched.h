@@ -223,7 +223,9 @@ struct switchto_sched_options {
 	 * tasks of the slot, if these have anything to do, whatever the policy says of them. It goes on
 	 * beside them. 0: 10 ms; SWITCHTO_NO_SLICE: it keeps its slot. Other negative numbers: EINVAL. Not
 	 * exact: it may be some milliseconds more. If others have the CPU meanwhile, it loses the slot
-	 * after eight times as much time on the clock.
+	 * after eight times as much time on the clock. If a slot whose task keeps it polls a descriptor
+	 * for which a task of another slot waits, that slot takes it over after about 100 ms; with many
+	 * such descriptors, later.
 	 */
 	int64_t slice;
 	/*
@@ -654,7 +656,9 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * the system call in a blocking region.
  *
  * If several tasks wait to read from a descriptor, or to write, they are served in the order in which
- * they came. But a call that finds the descriptor ready does not wait, so it may come before them.
+ * they began to wait. A call that begins when there is something may be served before them. A call
+ * that does not take what there is lets the others look: switchto_poll(), or MSG_PEEK with
+ * MSG_WAITALL.
  *
  * On a file or folder, a call is done in a blocking region, and neither a deadline nor a cancellation
  * ends it. Those with an offset, switchto_openat() and switchto_fsync() go to io_uring instead, as
@@ -675,7 +679,8 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * - A write by io_uring beyond RLIMIT_FSIZE fails with EFBIG, but there is no SIGXFSZ.
  *
  * A descriptor may be used by tasks of several schedulers, also at once. Any thread may close it with
- * switchto_close(), which ends all waits for it with EBADF. A library that closes a descriptor itself
+ * switchto_close(), which ends all waits for it with EBADF. No call that has waited, or is between two
+ * parts, goes on with the next descriptor of that number. A library that closes a descriptor itself
  * does not know of tasks: call switchto_forget() before. If nobody does, calls find out what became of
  * the descriptor. If there is none with this number any more, a wait ends with EBADF. If there is
  * another one, a call that has just begun goes on with that, and a wait that has lasted for long ends
@@ -683,7 +688,7 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * more.
  *
  * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED; ENOMEM, also for the mark of the
- * descriptor; ENOSPC, no watch of epoll left (/proc/sys/fs/epoll/max_user_watches); EINVAL, the
+ * descriptor, which a number of 4,194,304 or more never has; ENOSPC, no watch of epoll left (/proc/sys/fs/epoll/max_user_watches); EINVAL, the
  * deadline, or the task is in a blocking region. EINTR does not occur.
  */
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline);
@@ -741,7 +746,9 @@ ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
 /**
  * switchto_close() - close a descriptor
  *
- * Ends all waits for it with EBADF. Any thread may call it.
+ * Ends all waits for it with EBADF. Any thread may call it. A close that may wait is done in a blocking
+ * region: of a file, or of a socket with SO_LINGER, whose number is free at once. If no number is left
+ * (EMFILE), the close of such a socket keeps its slot, and the number, until it ends.
  *
  * Return: 0, or -1 and errno: as close(2), but not EINTR.
  */

@@ -66,7 +66,7 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 	const struct request r = REQUEST_OF(OUTPUT, fd, deadline, switchto_poll_call, POLLOUT);
 	struct mark *mark = mark_of((unsigned int)fd);
 	struct worker *me = current_task();
-	unsigned int naps = 0, waits = 0;
+	unsigned int naps = 0, waits = 0, closes;
 	long result, flags;
 
 	if (!me)
@@ -80,6 +80,7 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 		switchto_mark_is_valid(mark);
 	if (!(flags & O_NONBLOCK))
 		CALL(fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+	closes = switchto_mark_closes(fd);
 	for (;;) {
 		long error = 0;
 
@@ -93,6 +94,8 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 			error = switchto_request_nap(&naps, deadline);
 		else if (result != -EINTR)
 			return (int)end_call(me, result);
+		if (switchto_mark_closes(fd) != closes)
+			error = -EBADF;
 		if (error < 0)
 			return (int)end_call(me, error);
 	}
@@ -152,16 +155,29 @@ int switchto_waitid(idtype_t idtype, id_t id, siginfo_t *info, int options,
 	return (int)end_call(me, result);
 }
 
+/* In a region: it may wait until a socket has sent all, or a file is written. An error number. */
+static int close_slowly(int fd)
+{
+	const bool in_region = !switchto_block_begin();
+	const int error = (int)-SURE_CALL(close, fd, 0);
+
+	if (in_region)
+		switchto_block_end();
+	return error == EINTR ? 0 : error;
+}
+
 int switchto_close(int fd)
 {
-	const int error = switchto_mark_forget(fd, true);
+	int left, error = switchto_mark_forget(fd, &left);
 
+	if (left != -1)
+		error = close_slowly(left);
 	return error ? fail(error) : spent_by(switchto_current);
 }
 
 int switchto_forget(int fd)
 {
-	const int error = switchto_mark_forget(fd, false);
+	const int error = switchto_mark_forget(fd, NULL);
 
 	return error ? fail(error) : spent_by(switchto_current);
 }

@@ -117,8 +117,11 @@ int switchto_fsync(int fd)
 /* Can @fd be polled? 1 or 0, or a negative error number. */
 static int is_polled(struct worker *me, int fd, bool output)
 {
-	const int error = switchto_mark_add(me->slot, fd, output);
+	int error = switchto_mark_add(me->slot, fd, output);
 
+	/* What was known of the number may be of another descriptor. */
+	if ((!error || error == EBUSY) && !switchto_request_unblock(fd, mark_of((unsigned int)fd)))
+		error = switchto_mark_add(me->slot, fd, output);
 	if (!error || error == EBUSY)
 		return 1;
 	return error == EPERM ? 0 : -error;
@@ -152,8 +155,18 @@ static long wait_for_end(struct worker *me, int from, int to, unsigned int *wait
 	return result < 0 ? result : 0;
 }
 
-/* @r, which is splice(2) or sendfile(2). @wait: for the end that is not ready. */
-static long transfer(struct worker *me, int from, int to, bool wait, const struct request *r)
+/* How often one of them was closed. */
+static unsigned int closes_of(int from, int to)
+{
+	return switchto_mark_closes(from) + switchto_mark_closes(to);
+}
+
+/*
+ * @r, which is splice(2) or sendfile(2). @wait: for the end that is not ready. @closes: when the first
+ * part went.
+ */
+static long transfer(struct worker *me, int from, int to, bool wait, const struct request *r,
+		     unsigned int closes)
 {
 	const int source = is_polled(me, from, false), target = is_polled(me, to, true);
 	unsigned int waits = 0, naps = 0;
@@ -162,6 +175,8 @@ static long transfer(struct worker *me, int from, int to, bool wait, const struc
 	if (source < 0 || target < 0)
 		return source < 0 ? source : target;
 	for (;;) {
+		if (closes_of(from, to) != closes)
+			return -EBADF;
 		/* Of a file it blocks, whatever the flags. */
 		result = source && target ? make_call(r) : switchto_request_block(me, r);
 		if (result == -EINTR)
@@ -189,6 +204,7 @@ ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, 
 			unsigned int flags, const struct timespec *deadline)
 {
 	const bool wait = !(flags & SPLICE_F_NONBLOCK);
+	const unsigned int closes = closes_of(from, to);
 	struct worker *me = current_task();
 	long done = 0, result;
 
@@ -198,7 +214,8 @@ ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, 
 		result = transfer(me, from, to, wait,
 				  &REQUEST(INPUT, from, deadline, splice, from_offset, to,
 					   to_offset, size - (size_t)done,
-					   flags | SPLICE_F_NONBLOCK));
+					   flags | SPLICE_F_NONBLOCK),
+				  closes);
 		if (result > 0)
 			done += result;
 	} while (result > 0 && (size_t)done < size && wait && goes_on(from, to));
@@ -214,6 +231,7 @@ static bool is_pipe(int fd)
 ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
 			  const struct timespec *deadline)
 {
+	const unsigned int closes = closes_of(from, to);
 	struct worker *me = current_task();
 	long done = 0, result;
 
@@ -222,7 +240,8 @@ ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
 	do {
 		result = transfer(me, from, to, true,
 				  &REQUEST(OUTPUT, to, deadline, sendfile, from, offset,
-					   size - (size_t)done));
+					   size - (size_t)done),
+				  closes);
 		if (result > 0)
 			done += result;
 	} while (result > 0 && (size_t)done < size && !is_pipe(to));

@@ -26,10 +26,15 @@ static ALWAYS_INLINE bool try_receive(struct worker *me, struct mark *mark, int 
 	if (likely(word == NOT_READY)) {
 		if (unlikely(atomic_load_explicit(&mark->in.first, memory_order_relaxed)))
 			return false;
+		p->noted = true;
+		p->closes = atomic_load_explicit(&mark->closes, memory_order_relaxed);
 		p->error = slot_wait_once(me, mark, &mark->in, deadline, &word);
 		if (unlikely(p->error))
 			return false;
 		p->waited = true;
+		if (unlikely(atomic_load_explicit(&mark->closes, memory_order_relaxed) !=
+			     p->closes))
+			return false;
 	}
 	if (unlikely(!is_ready(word)))
 		return false;
@@ -132,6 +137,7 @@ static __attribute__((noinline)) long send_rest(struct worker *me, int fd,
 						size_t done, int flags,
 						const struct timespec *deadline)
 {
+	const unsigned int closes = switchto_mark_closes(fd);
 	const bool socket = switchto_socket_type(fd) != 0;
 	const size_t length = length_of(parts, count);
 	struct iovec rest[PARTS];
@@ -147,7 +153,7 @@ static __attribute__((noinline)) long send_rest(struct worker *me, int fd,
 		r = socket ? REQUEST(OUTPUT | REST, fd, deadline, sendmsg, &message,
 				     (flags & ~MSG_FASTOPEN) | MSG_DONTWAIT | MSG_NOSIGNAL) :
 			     REQUEST(OUTPUT | REST, fd, deadline, writev, rest, message.msg_iovlen);
-		result = switchto_request_perform(me, &r);
+		result = switchto_request_go_on(me, &r, closes);
 		if (result <= 0)
 			break;
 		done += (size_t)result;
@@ -186,7 +192,7 @@ static __attribute__((noinline)) long read_terminal(struct worker *me, int fd,
 {
 	const size_t size = length_of(parts, count);
 	const nsec_t until = switchto_deadline(deadline);
-	unsigned int naps = 0;
+	unsigned int naps = 0, closes = switchto_mark_closes(fd);
 	struct iovec rest[PARTS];
 	size_t done = 0, least;
 	nsec_t time, limit;
@@ -215,7 +221,7 @@ static __attribute__((noinline)) long read_terminal(struct worker *me, int fd,
 		} else {
 			break;
 		}
-	} while (result >= 0 && done < least && done < size);
+	} while (result >= 0 && done < least && done < size && switchto_mark_closes(fd) == closes);
 	return done ? (long)done : result;
 }
 
@@ -371,6 +377,7 @@ static __attribute__((noinline)) long receive_all(struct worker *me, int fd, str
 				      flags | MSG_DONTWAIT);
 	const size_t room = message->msg_controllen;
 	struct msghdr *part = &receipt.message;
+	unsigned int closes = 0;
 	size_t done = 0;
 	struct iovec rest[PARTS];
 
@@ -379,7 +386,8 @@ static __attribute__((noinline)) long receive_all(struct worker *me, int fd, str
 		bool seam;
 		long result;
 
-		result = switchto_request_perform(me, &r);
+		result = done ? switchto_request_go_on(me, &r, closes) :
+				switchto_request_perform(me, &r);
 		if (result < 0 || (!result && done))
 			return done ? (long)done : result;
 		seam = take_descriptors(part);
@@ -390,6 +398,8 @@ static __attribute__((noinline)) long receive_all(struct worker *me, int fd, str
 			add_part(message, part);
 		else
 			*message = *part;
+		if (!done)
+			closes = switchto_mark_closes(fd);
 		done += (size_t)result;
 		if (!result || seam || done >= length_of(message->msg_iov, message->msg_iovlen) ||
 		    (!ioctl(fd, SIOCATMARK, &at_mark) && at_mark))
@@ -443,13 +453,16 @@ static long peek(struct worker *me, const struct request *r, const struct iovec 
 {
 	const struct request all = REQUEST_OF(INPUT, r->fd, r->deadline, peek_all, parts, count,
 					      flags);
+	const unsigned int closes = switchto_mark_closes(r->fd);
 	long result, there;
 
 	/* Each part that comes is an event, though the first is there. */
 	if (!switchto_mark_add(me->slot, r->fd, false))
 		switchto_mark_edge(mark_of((unsigned int)r->fd));
 	do {
-		result = switchto_request_perform(me, &all);
+		result = switchto_request_go_on(me, &all, closes);
+		if (result == -EBADF)
+			return result;
 		there = make_call(r);
 		/* Another thread may have taken what was there. */
 	} while (there == -EAGAIN && result >= 0);
@@ -714,7 +727,7 @@ static inline unsigned int at_most(unsigned int a, unsigned int b)
 int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
 {
-	unsigned int done = 0, how = EMPTIES;
+	unsigned int done = 0, how = EMPTIES, closes = 0;
 	struct worker *me = current_task();
 	long result;
 
@@ -733,11 +746,14 @@ int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 						 count - done,
 						 (flags | MSG_DONTWAIT) & ~MSG_WAITFORONE);
 
-		result = switchto_request_perform(me, &r);
+		result = done ? switchto_request_go_on(me, &r, closes) :
+				switchto_request_perform(me, &r);
 		for (long i = 0; i < result; i++)
 			take_descriptors(&messages[done + (unsigned int)i].msg_hdr);
 		if (result <= 0)
 			break;
+		if (!done)
+			closes = switchto_mark_closes(fd);
 		done += (unsigned int)result;
 		/* An error in between is for the next call. */
 		how |= REST;
@@ -766,7 +782,7 @@ static bool is_whole(const struct mmsghdr *message)
 int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
 {
-	unsigned int done = 0;
+	unsigned int done = 0, closes;
 	struct worker *me = current_task();
 	long result;
 
@@ -782,6 +798,7 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 			if (likely(done == count) || flags & MSG_DONTWAIT || has_failed(fd, result))
 				break;
 			/* Of a stream, the last message may have gone in part. */
+			closes = switchto_mark_closes(fd);
 			next += result;
 			if (result && !is_whole(&next[-1])) {
 				const struct msghdr *last = &next[-1].msg_hdr;
@@ -792,6 +809,8 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 				if (!is_whole(&next[-1]))
 					break;
 			}
+			if (switchto_mark_closes(fd) != closes)
+				break;
 		} else if (!is_to_wait(result) || flags & MSG_DONTWAIT) {
 			break;
 		}

@@ -42,7 +42,7 @@ static int get_mark(int number, struct mark **mark)
 	struct mark *leaf, *other = NULL;
 
 	if (fd >= MARKS * LEAVES)
-		return EBADF;
+		return fcntl(number, F_GETFD) == -1 ? EBADF : ENOMEM;
 	if (!mark_of(fd)) {
 		leaf = mmap(NULL, MARKS * sizeof(*leaf), PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -86,70 +86,56 @@ static int control(struct slot *slot, int op, struct mark *mark)
 	return error;
 }
 
-/* To a new instance of epoll. With the lock of @mark. */
-static bool add_to(int epoll, struct mark *mark)
-{
-	struct epoll_event event = event_of(mark);
-
-	/* It may be there already, or have been closed. */
-	return !epoll_ctl(epoll, EPOLL_CTL_ADD, mark->fd, &event) || errno == EEXIST ||
-	       errno == EBADF || errno == EPERM;
-}
-
-bool switchto_mark_add_all(struct slot *slot, int epoll)
-{
-	const unsigned int end = atomic_load(&marks_end);
-	bool good = true;
-
-	for (unsigned int fd = 0; good && fd < end; fd++) {
-		struct mark *mark = mark_of(fd);
-
-		if (!mark || atomic_load(&mark->sched) != slot->sched)
-			continue;
-		pthread_mutex_lock(&mark->lock);
-		if (mark->slot == slot)
-			good = add_to(epoll, mark);
-		pthread_mutex_unlock(&mark->lock);
-	}
-	return good;
-}
-
 /* --- one mark --- */
 
-/* The mark's word becomes @value. A task in it goes on, with @error. */
-static void set_word(struct direction *direction, uintptr_t value, int error)
+/* Whose wait ends with EBADF. Others try again. */
+enum gone { NOBODY, THE_VERIFIED, EVERYBODY };
+
+static inline bool ends(enum gone gone, bool verified)
 {
-	uintptr_t before = atomic_exchange(&direction->word, value);
+	return gone == EVERYBODY || (gone == THE_VERIFIED && verified);
+}
+
+/* The mark's word becomes @value. A task in it goes on. */
+static void set_word(struct direction *direction, uintptr_t value, enum gone gone)
+{
+	const uintptr_t before = atomic_exchange(&direction->word, value);
+	struct switchto_task *task = mark_task(before);
 
 	window();
-	if (mark_task(before))
-		task_wake(NULL, mark_task(before), WAITING, error, SWITCHTO_IO);
+	if (task)
+		task_wake(NULL, task, WAITING, ends(gone, before & VERIFIED) ? EBADF : 0,
+			  SWITCHTO_IO);
 }
 
-/* With the lock. Those who wait for their turn get EBADF. */
-static void end_turns(struct direction *direction)
+/* With the lock: the same of those who wait for their turn. */
+static void end_turns(struct direction *direction, enum gone gone)
 {
-	struct turn *turn = atomic_load(&direction->first);
+	struct turn *turn = atomic_load(&direction->first), *next;
 
 	atomic_store(&direction->first, NULL);
-	while (turn) {
-		struct turn *next = turn->next;
-
-		turn->error = EBADF;
-		turn->listed = false;
-		switchto_waiter_fire(NULL, &turn->waiter);
-		turn = next;
+	for (; turn; turn = next) {
+		next = turn->next;
+		if (ends(gone, turn->verified)) {
+			turn->error = EBADF;
+			turn->listed = false;
+			switchto_waiter_fire(NULL, &turn->waiter);
+		} else {
+			append_turn(direction, turn);
+		}
 	}
+	/* A call that ended just now may have seen no list. */
+	wake_first(direction);
 }
 
-/* With the lock: no slot polls @mark any more. Tasks that wait go on, with @error. */
-static void drop(struct mark *mark, int error)
+/* With the lock: no slot polls @mark any more. */
+static void drop(struct mark *mark, enum gone gone)
 {
-	set_word(&mark->in, UNKNOWN, error);
-	set_word(&mark->out, UNKNOWN, error);
-	if (error) {
-		end_turns(&mark->in);
-		end_turns(&mark->out);
+	set_word(&mark->in, UNKNOWN, gone);
+	set_word(&mark->out, UNKNOWN, gone);
+	if (gone) {
+		end_turns(&mark->in, gone);
+		end_turns(&mark->out, gone);
 	}
 	mark->slot = NULL;
 	atomic_store(&mark->sched, NULL);
@@ -162,21 +148,30 @@ static void expect_strays(struct slot *slot)
 }
 
 /*
+ * An event that nobody has a use for: if there may be strays, it may be of one. What is
+ * edge-triggered, and slow to be read, counts as well then.
+ */
+static void count_stray(struct slot *slot)
+{
+	if (atomic_load(&slot->strays))
+		atomic_fetch_add(&slot->strays, 1);
+}
+
+/*
  * With the lock: the kernel looks at the descriptor anew, and makes an event if there is something. 0
  * or an error number. ESTALE: the number has been given to another descriptor, or to none, since
  * @mark was added. Then @mark is dropped. A task that waits tries again, and has the new one added.
- * But if @mark was verified during the wait, that was a wait for a descriptor that is gone: EBADF.
+ * But if @mark was verified during its wait, that was a wait for a descriptor that is gone: EBADF.
  */
 static int renew(struct mark *mark)
 {
-	const uintptr_t in = atomic_load(&mark->in.word), out = atomic_load(&mark->out.word);
 	const int error = control(mark->slot, EPOLL_CTL_MOD, mark);
 
-	if (error != ENOENT && error != EBADF)
+	/* Of a file, the kernel says so before it looks for what was added. */
+	if (!error || error == ENOMEM || error == ENOSPC)
 		return error;
 	expect_strays(mark->slot);
-	drop(mark,
-	     (mark_task(in) && in & VERIFIED) || (mark_task(out) && out & VERIFIED) ? EBADF : 0);
+	drop(mark, THE_VERIFIED);
 	return ESTALE;
 }
 
@@ -216,16 +211,18 @@ void switchto_mark_unawaited(struct slot *slot, struct mark *mark, uintptr_t wor
 	if (!stray && word != UNKNOWN)
 		make_edge(mark);
 	pthread_mutex_unlock(&mark->lock);
-	/* There may be strays. What is edge-triggered, and slow to be read, counts as well then. */
-	if (stray || atomic_load(&slot->strays))
-		atomic_fetch_add(&slot->strays, 1);
+	if (stray)
+		expect_strays(slot);
+	count_stray(slot);
 }
 
 void switchto_mark_edge(struct mark *mark)
 {
 	pthread_mutex_lock(&mark->lock);
-	if (mark->slot)
+	if (mark->slot && !atomic_load(&mark->edge))
 		make_edge(mark);
+	else if (mark->slot)
+		count_stray(mark->slot);
 	pthread_mutex_unlock(&mark->lock);
 }
 
@@ -241,7 +238,7 @@ static int add_output(struct mark *mark)
 	error = renew(mark);
 	if (error && error != ESTALE) {
 		/* A task that waits by now finds it so, and tries again. */
-		set_word(&mark->out, UNARMED, 0);
+		set_word(&mark->out, UNARMED, NOBODY);
 		atomic_store(&mark->edge, edge);
 	}
 	return error;
@@ -304,8 +301,8 @@ static int add(struct slot *slot, struct mark *mark, bool output)
 	if (S_ISREG(kind))
 		return EPERM;
 	/* Nobody waits in it. */
-	set_word(&mark->in, UNKNOWN, 0);
-	set_word(&mark->out, output ? UNKNOWN : UNARMED, 0);
+	set_word(&mark->in, UNKNOWN, NOBODY);
+	set_word(&mark->out, output ? UNKNOWN : UNARMED, NOBODY);
 	atomic_store(&mark->in_vain, 0);
 	atomic_store(&mark->hung_up, false);
 	atomic_store(&mark->terminal, S_ISCHR(kind) && is_terminal(mark->fd));
@@ -317,13 +314,13 @@ static int add(struct slot *slot, struct mark *mark, bool output)
 	if (!error && !(flags & O_NONBLOCK) && fcntl(mark->fd, F_SETFL, flags | O_NONBLOCK))
 		error = errno;
 	if (error) {
-		drop(mark, 0);
+		drop(mark, NOBODY);
 		return error;
 	}
 	mark->slot = slot;
 	/* Only a system call says whether it is ready. */
-	set_word(&mark->in, atomic_load(&mark->edge) ? READY | STICKY : READY, 0);
-	set_word(&mark->out, output ? READY | STICKY : UNARMED, 0);
+	set_word(&mark->in, atomic_load(&mark->edge) ? READY | STICKY : READY, NOBODY);
+	set_word(&mark->out, output ? READY | STICKY : UNARMED, NOBODY);
 	atomic_store(&mark->sched, slot->sched);
 	return 0;
 }
@@ -348,10 +345,36 @@ int switchto_mark_add(struct slot *slot, int fd, bool output)
 	return error;
 }
 
-int switchto_mark_forget(int fd, bool closes)
+/*
+ * Closes @fd, or has the caller do so. A socket that waits for what it has not sent yet (SO_LINGER) has
+ * another number then. A file has no waits that a new descriptor might be mixed up with.
+ */
+static int close_now(int fd, int *left)
+{
+	socklen_t size = sizeof(struct linger);
+	struct linger linger;
+	struct stat found;
+	int error;
+
+	if (!getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &size)) {
+		if (linger.l_onoff && linger.l_linger)
+			*left = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	} else if (!fstat(fd, &found) && S_ISREG(found.st_mode)) {
+		*left = fd;
+		return 0;
+	}
+	error = (int)-SURE_CALL(close, fd, 0);
+	/* Interrupted, it is closed all the same. */
+	return error == EINTR ? 0 : error;
+}
+
+int switchto_mark_forget(int fd, int *left)
 {
 	struct mark *mark = mark_of((unsigned int)fd);
 	int error = 0;
+
+	if (left)
+		*left = -1;
 
 	if (mark) {
 		/*
@@ -359,18 +382,23 @@ int switchto_mark_forget(int fd, bool closes)
 		 * it. close(2) would not remove it if it was duplicated, or a child has it.
 		 */
 		pthread_mutex_lock(&mark->lock);
+		atomic_fetch_add(&mark->closes, 1);
 		if (mark->slot && control(mark->slot, EPOLL_CTL_DEL, mark))
 			expect_strays(mark->slot);
-		drop(mark, EBADF);
+		drop(mark, EVERYBODY);
 	}
-	/* Interrupted, it is closed all the same. */
-	if (closes)
-		error = (int)-SURE_CALL(close, fd, 0);
-	if (error == EINTR)
-		error = 0;
+	if (left)
+		error = close_now(fd, left);
 	if (mark)
 		pthread_mutex_unlock(&mark->lock);
 	return error;
+}
+
+unsigned int switchto_mark_closes(int fd)
+{
+	struct mark *mark;
+
+	return get_mark(fd, &mark) ? 0 : atomic_load(&mark->closes);
 }
 
 void switchto_mark_new(int fd)
@@ -378,10 +406,42 @@ void switchto_mark_new(int fd)
 	struct mark *mark = mark_of((unsigned int)fd);
 
 	if (unlikely(mark && atomic_load_explicit(&mark->sched, memory_order_relaxed)))
-		switchto_mark_forget(fd, false);
+		switchto_mark_forget(fd, NULL);
 }
 
 /* --- all marks --- */
+
+/* To a new instance of epoll. With the lock of @mark. */
+static bool add_to(int epoll, struct mark *mark)
+{
+	struct epoll_event event = event_of(mark);
+
+	/* It may be there already, or have been closed. */
+	return !epoll_ctl(epoll, EPOLL_CTL_ADD, mark->fd, &event) || errno == EEXIST ||
+	       errno == EBADF || errno == EPERM;
+}
+
+bool switchto_mark_add_all(struct slot *slot, int epoll)
+{
+	const unsigned int end = atomic_load(&marks_end);
+	bool good = true;
+
+	for (unsigned int fd = 0; good && fd < end; fd++) {
+		struct mark *mark = mark_of(fd);
+
+		if (!mark || atomic_load(&mark->sched) != slot->sched)
+			continue;
+		pthread_mutex_lock(&mark->lock);
+		if (mark->slot == slot) {
+			good = add_to(epoll, mark);
+			/* By then, the number may have been another descriptor's. */
+			if (renew(mark) == ESTALE)
+				epoll_ctl(epoll, EPOLL_CTL_DEL, (int)fd, NULL);
+		}
+		pthread_mutex_unlock(&mark->lock);
+	}
+	return good;
+}
 
 /*
  * At a time: so many marks are looked at, and of these, so many are verified that were not during
@@ -389,12 +449,18 @@ void switchto_mark_new(int fd)
  */
 enum { LOOKED_AT = 1024, FIRST_TIME = 16, AGAIN = 2 };
 
+/* A slot that has not polled for so long is busy. */
+#define DEAF (NSEC_PER_SEC / 10)
+
+/* With the lock. */
 static void set_verified(struct direction *direction)
 {
 	uintptr_t word = atomic_load(&direction->word);
 
 	if (mark_task(word))
 		atomic_compare_exchange_strong(&direction->word, &word, word | VERIFIED);
+	for (struct turn *turn = atomic_load(&direction->first); turn; turn = turn->next)
+		turn->verified = true;
 }
 
 static bool waits_unverified(struct direction *direction)
@@ -404,9 +470,19 @@ static bool waits_unverified(struct direction *direction)
 	return mark_task(word) && !(word & VERIFIED);
 }
 
+/*
+ * Does nobody poll for @slot? It has ended, or a task computes there that keeps it. A task that waits
+ * may be one of another slot, and has the descriptor polled there when it is woken.
+ */
+static bool is_deaf(const struct slot *slot, nsec_t now)
+{
+	return slot->sched->slots > 1 && now - slot->seen.polled >= DEAF;
+}
+
 void switchto_mark_verify(struct switchto_sched *sched)
 {
 	const unsigned int end = atomic_load(&marks_end);
+	const nsec_t now = switchto_now();
 	unsigned int first = FIRST_TIME, again = AGAIN;
 
 	for (unsigned int n = 0; n < end && n < LOOKED_AT && first; n++) {
@@ -427,6 +503,10 @@ void switchto_mark_verify(struct switchto_sched *sched)
 		if (mark->slot && mark->slot->sched == sched && renew(mark) != ESTALE) {
 			set_verified(&mark->in);
 			set_verified(&mark->out);
+			if (is_deaf(mark->slot, now)) {
+				control(mark->slot, EPOLL_CTL_DEL, mark);
+				drop(mark, NOBODY);
+			}
 		}
 		pthread_mutex_unlock(&mark->lock);
 	}
@@ -444,7 +524,7 @@ void switchto_mark_leave(const struct switchto_sched *sched)
 		/* Somebody may be closing it, or, in set_word(), be about to look at a task of @sched. */
 		pthread_mutex_lock(&mark->lock);
 		if (mark->slot && mark->slot->sched == sched)
-			drop(mark, 0);
+			drop(mark, NOBODY);
 		pthread_mutex_unlock(&mark->lock);
 	}
 }

@@ -43,7 +43,8 @@ struct turn {
 	struct waiter waiter;
 	struct turn *next;
 	bool listed;
-	int error; /* EBADF: the descriptor is gone */
+	bool verified; /* as VERIFIED of a task in the word */
+	int error;     /* EBADF: the descriptor is gone */
 };
 
 struct direction {
@@ -51,6 +52,26 @@ struct direction {
 	_Atomic(struct turn *) first; /* with the mark's lock; the last, too */
 	struct turn *last;
 };
+
+/* With the mark's lock. */
+static inline void append_turn(struct direction *direction, struct turn *turn)
+{
+	turn->next = NULL;
+	if (atomic_load(&direction->first))
+		direction->last->next = turn;
+	else
+		atomic_store(&direction->first, turn);
+	direction->last = turn;
+}
+
+/* The first one looks whether it can go on. With the mark's lock. */
+static inline void wake_first(struct direction *direction)
+{
+	struct turn *first = atomic_load(&direction->first);
+
+	if (first)
+		switchto_waiter_fire(NULL, &first->waiter);
+}
 
 struct mark {
 	struct direction in, out;
@@ -64,6 +85,7 @@ struct mark {
 	atomic_bool edge;
 	atomic_bool socket, terminal, readable;
 	atomic_bool hung_up; /* there was such an event */
+	atomic_uint closes;  /* how often the number was closed, by switchto_mark_forget() */
 } __attribute__((aligned(128)));
 
 static inline struct switchto_task *mark_task(uintptr_t word)
@@ -100,8 +122,13 @@ int switchto_mark_add(struct slot *slot, int fd, bool output);
 void switchto_mark_edge(struct mark *mark);
 /* Is @mark still one of the descriptor that has the number now? If not, it is UNKNOWN afterwards. */
 bool switchto_mark_is_valid(struct mark *mark);
-/* Ends the waits for @fd with EBADF, removes its mark, and @closes it: 0 or an error number. */
-int switchto_mark_forget(int fd, bool closes);
+/*
+ * Ends the waits for @fd with EBADF, and removes its mark. With @left, it is closed then: 0 or an error
+ * number. *@left: a descriptor that is left to be closed, which may take long; or -1.
+ */
+int switchto_mark_forget(int fd, int *left);
+/* How often @fd was closed: what goes on with it later than that is for another descriptor. */
+unsigned int switchto_mark_closes(int fd);
 /* @fd is new: what is known of its number is of another descriptor. */
 void switchto_mark_new(int fd);
 /* Of the monitor: verifies some marks in which tasks of @sched wait. */

@@ -84,7 +84,6 @@ static __attribute__((noinline)) void poll_anew(struct slot *slot)
 	const int next = epoll_create1(EPOLL_CLOEXEC);
 	bool good = next != -1 && !add_event(slot, next) && !switchto_ring_poll(slot, next);
 
-	/* If there is no descriptor or memory for it, again after some more. */
 	atomic_store(&slot->strays, 0);
 	/* What is added from now on is added to both. */
 	pthread_mutex_lock(&slot->adds);
@@ -94,6 +93,8 @@ static __attribute__((noinline)) void poll_anew(struct slot *slot)
 	pthread_mutex_lock(&slot->adds);
 	if (good)
 		dup3(next, slot->epoll, O_CLOEXEC);
+	else /* no descriptor, or no memory for it: again after some more */
+		atomic_store(&slot->strays, 1);
 	slot->next_epoll = -1;
 	pthread_mutex_unlock(&slot->adds);
 	if (next != -1)

@@ -109,8 +109,10 @@ struct performance {
 	struct progress at;
 	struct turn turn;
 	bool checked;
-	bool tries; /* the next call is made whatever the mark says, unless that may block */
-	bool late;  /* the deadline has passed: that call is the last one */
+	bool tries;	  /* the next call is made whatever the mark says, unless that may block */
+	bool late;	  /* the deadline has passed: that call is the last one */
+	bool passes;	  /* the turn on, as what there is is not for this call */
+	uintptr_t passed; /* the word when it did so */
 	unsigned int naps;
 };
 
@@ -135,19 +137,45 @@ static inline enum step look(struct performance *p)
 	return p->checked ? CALLS : CHECKS;
 }
 
+/* Before a wait, which the end of the descriptor is to end. */
+static void note(struct performance *p)
+{
+	if (p->at.noted)
+		return;
+	p->at.noted = true;
+	p->at.closes = switchto_mark_closes(p->r->fd);
+}
+
+/* The descriptor was closed since then: the next call would be one of another descriptor. */
+static bool is_gone(const struct performance *p)
+{
+	return p->at.noted && switchto_mark_closes(p->r->fd) != p->at.closes;
+}
+
+/* The call was in the word for a moment: others may have seen it there, and wait for their turn. */
+static void leave_word(struct performance *p)
+{
+	if (atomic_load(&direction_of(p)->first))
+		switchto_turn_end(p->mark, direction_of(p), NULL);
+}
+
 /* 0, or a negative error number. */
 static long wait_in_mark(struct performance *p)
 {
 	const struct request *r = p->r;
 	int error;
 
+	p->tries = false;
 	if (p->mark) {
 		struct direction *direction = direction_of(p);
+		/* If that is the caller, it has been woken for nothing. */
+		struct switchto_task *task = mark_task(p->at.word);
 
-		if (mark_task(p->at.word) ||
+		if ((task && task != p->me->task) || p->passes ||
 		    (atomic_load(&direction->first) && !p->turn.listed && !p->at.waited))
-			return -switchto_turn_wait(p->mark, direction, &p->turn, r->deadline);
-		if (p->at.word == NOT_READY) {
+			return -switchto_turn_wait(p->mark, direction, &p->turn, p->passes,
+						   r->deadline);
+		if (task || p->at.word == NOT_READY) {
 			error = switchto_sleep_for(p->me, p->mark, direction, r->deadline);
 			if (error == EBUSY) /* another task came in between */
 				return 0;
@@ -155,25 +183,47 @@ static long wait_in_mark(struct performance *p)
 				p->at.waited = true;
 				return -error;
 			}
+			leave_word(p);
 		}
 	}
 	error = switchto_mark_add(p->me->slot, r->fd, r->how & OUTPUT);
 	p->mark = mark_of((unsigned int)r->fd);
-	if (error == EBUSY)
-		return switchto_request_nap(&p->naps, r->deadline);
-	return error == EPERM ? NOT_POLLED : -error;
+	if (error == EPERM && r->how & PLAIN)
+		return NOT_POLLED;
+	/* A file: the call may say that this is no socket. */
+	p->tries = error == EPERM;
+	return error == EBUSY || error == EPERM ? switchto_request_nap(&p->naps, r->deadline) :
+						  -error;
 }
 
 static inline enum step wait_once(struct performance *p)
 {
-	const long error = wait_in_mark(p);
+	long error;
 
-	p->late = p->tries = error == -ETIMEDOUT;
+	note(p);
+	error = wait_in_mark(p);
+	if (is_gone(p))
+		error = -EBADF;
+	p->passes = false;
+	p->late = error == -ETIMEDOUT;
 	if (error && !p->late)
 		return done(p, error);
+	p->tries |= p->late;
 	if (!error && !p->turn.listed)
 		p->checked = true; /* by an event, or when it was added */
 	return LOOKS;
+}
+
+bool switchto_request_unblock(int fd, struct mark *mark)
+{
+	const long flags = CALL(fcntl, fd, F_GETFL, 0);
+
+	if (flags < 0 || flags & O_NONBLOCK)
+		return true;
+	if (!switchto_mark_is_valid(mark))
+		return false;
+	CALL(fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+	return true;
 }
 
 /*
@@ -182,11 +232,8 @@ static inline enum step wait_once(struct performance *p)
  */
 static enum step check(struct performance *p)
 {
-	const long flags = CALL(fcntl, p->r->fd, F_GETFL, 0);
-
 	p->checked = true;
-	if (flags >= 0 && !(flags & O_NONBLOCK) && switchto_mark_is_valid(p->mark))
-		CALL(fcntl, p->r->fd, F_SETFL, flags | O_NONBLOCK);
+	switchto_request_unblock(p->r->fd, p->mark);
 	return LOOKS;
 }
 
@@ -283,7 +330,10 @@ static enum step found_no_room(struct performance *p)
 	if (p->naps >= IN_VAIN_TO_IP && (domain == AF_INET || domain == AF_INET6))
 		return done(p, -EAGAIN);
 	p->tries = true;
+	note(p);
 	error = switchto_request_nap(&p->naps, r->deadline);
+	if (is_gone(p))
+		error = -EBADF;
 	return error ? done(p, error) : LOOKS;
 }
 
@@ -295,10 +345,22 @@ static enum step found_nothing(struct performance *p)
 
 	if (mark && is_shut_down(r, mark))
 		return done(p, receive_nothing(r));
-	if (p->late)
+	/* Events of a stray come again and again: no wait lasts until the deadline then. */
+	if (p->late || ((p->at.waited || p->turn.listed) && r->deadline &&
+			switchto_deadline(r->deadline) <= switchto_now()))
 		return done(p, -ETIMEDOUT);
 	if (r->how & ADDRESS && switchto_poll_now(r->fd, POLLOUT) & POLLOUT)
 		return found_no_room(p);
+	/*
+	 * What there is may be for another call that waits, and that takes it. If all have looked, the
+	 * word is what it was.
+	 */
+	if (r->call && is_ready(word) && word != p->passed &&
+	    atomic_load(&direction_of(p)->first)) {
+		p->passed = word;
+		p->passes = true;
+		return WAITS;
+	}
 	if (!is_ready(word) ||
 	    !atomic_compare_exchange_strong(&direction_of(p)->word, &word, NOT_READY))
 		return LOOKS;
@@ -323,8 +385,12 @@ static enum step first_step(struct performance *p)
 {
 	const int error = p->at.error;
 
+	if (error == ESTALE)
+		leave_word(p);
 	p->late = error == ETIMEDOUT;
 	p->tries = p->late || !may_wait_first(p->r, p->mark);
+	if (is_gone(p))
+		return done(p, -EBADF);
 	if (error && !p->late && error != EBUSY && error != ESTALE)
 		return done(p, -error);
 	if (p->at.result == -EAGAIN)
@@ -354,7 +420,7 @@ __attribute__((noinline)) long switchto_request_resume(struct worker *me, const 
 		else
 			step = step == CALLS ? call(&p) : found_nothing(&p);
 	}
-	if ((p.at.waited || p.turn.listed) && atomic_load(&direction_of(&p)->first))
+	if ((p.at.waited || p.at.error || p.turn.listed) && atomic_load(&direction_of(&p)->first))
 		switchto_turn_end(p.mark, direction_of(&p), &p.turn);
 	return p.at.result;
 }
@@ -362,6 +428,15 @@ __attribute__((noinline)) long switchto_request_resume(struct worker *me, const 
 long switchto_request_perform(struct worker *me, const struct request *r)
 {
 	return switchto_request_resume(me, r, no_progress);
+}
+
+long switchto_request_go_on(struct worker *me, const struct request *r, unsigned int closes)
+{
+	struct progress p = no_progress;
+
+	p.noted = true;
+	p.closes = closes;
+	return switchto_request_resume(me, r, p);
 }
 
 long switchto_request_perform_or_block(struct worker *me, const struct request *r)

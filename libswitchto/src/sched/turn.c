@@ -3,27 +3,6 @@
 #include "turn.h"
 #include "sleep.h"
 
-static void append(struct direction *direction, struct turn *turn)
-{
-	turn->next = NULL;
-	turn->listed = true;
-	turn->error = 0;
-	if (atomic_load(&direction->first))
-		direction->last->next = turn;
-	else
-		atomic_store(&direction->first, turn);
-	direction->last = turn;
-}
-
-/* With the lock. The first one looks whether it can go on. */
-static void wake_first(struct direction *direction)
-{
-	struct turn *first = atomic_load(&direction->first);
-
-	if (first)
-		switchto_waiter_fire(NULL, &first->waiter);
-}
-
 static void take_out(struct direction *direction, struct turn *turn)
 {
 	struct turn *before = atomic_load(&direction->first);
@@ -50,21 +29,31 @@ void switchto_turn_end(struct mark *mark, struct direction *direction, struct tu
 	pthread_mutex_unlock(&mark->lock);
 }
 
-int switchto_turn_wait(struct mark *mark, struct direction *direction, struct turn *turn,
+int switchto_turn_wait(struct mark *mark, struct direction *direction, struct turn *turn, bool last,
 		       const struct timespec *deadline)
 {
 	const nsec_t until = switchto_deadline(deadline);
-	bool go_on;
+	bool go_on = false;
 	int error;
 
 	if (until < 0)
 		return EINVAL;
 	pthread_mutex_lock(&mark->lock);
+	if (last && turn->listed)
+		take_out(direction, turn);
 	switchto_waiter_begin(&turn->waiter);
-	if (!turn->listed)
-		append(direction, turn);
+	if (!turn->listed || last) {
+		turn->listed = true;
+		turn->verified = false;
+		turn->error = 0;
+		append_turn(direction, turn);
+	}
 	/* Paired with the look at the list at the end of the call that is in the word. */
-	go_on = atomic_load(&direction->first) == turn && !mark_task(atomic_load(&direction->word));
+	if (!mark_task(atomic_load(&direction->word))) {
+		go_on = atomic_load(&direction->first) == turn;
+		if (last && !go_on)
+			wake_first(direction);
+	}
 	pthread_mutex_unlock(&mark->lock);
 	if (go_on)
 		return 0;

@@ -5,8 +5,8 @@
 
 #include "mark.h"
 
-/* Waits until it is the turn of @turn: 0 or an error number. */
-int switchto_turn_wait(struct mark *mark, struct direction *direction, struct turn *turn,
+/* Waits until it is the turn of @turn, @last behind all others: 0 or an error number. */
+int switchto_turn_wait(struct mark *mark, struct direction *direction, struct turn *turn, bool last,
 		       const struct timespec *deadline);
 /* The call is done. @turn: NULL, or listed. */
 void switchto_turn_end(struct mark *mark, struct direction *direction, struct turn *turn);

@@ -185,7 +185,7 @@ struct slot {
 	_Alignas(64) _Atomic(struct switchto_task *) inbox;
 	_Atomic uint32_t asleep;
 
-	/* The monitor's, see look_at(). */
+	/* The monitor's, see look_at() and switchto_mark_verify(). */
 	struct seen {
 		uint32_t owner;
 		unsigned int polls, ready;
