@@ -120,10 +120,9 @@ wanted_slot() { # TID DOES INBOX
 }
 
 for program; do
-	# A task that has lost its slot unparks `ready`, so that is in the inbox.
+	# The monitor, which is no task and never gives way, unparks `ready`, so that is in the inbox.
 	debug -ex "break stop_here" -ex "run" -ex "set scheduler-locking on" \
-		-ex "python [t.switch() for t in gdb.selected_inferior().threads() if t.ptid[1] == int(gdb.parse_and_eval('stuck'))]" \
-		-ex "print (int)switchto_unpark(to_unpark)" -ex "switchto tasks" -ex "switchto slots" \
+		-ex "thread 2" -ex "print (int)switchto_unpark(to_unpark)" -ex "switchto tasks" -ex "switchto slots" \
 		-ex "generate-core-file $core" \
 		-ex 'printf "TIDs %d %d %d %d", running, parked, sleeping, reading' \
 		-ex 'printf " %d %d %d %d %d\n", locking, ready, blocked, stuck, pipe_fds[0]' \
