@@ -465,7 +465,8 @@ static void set_verified(struct direction *direction)
 
 static bool waits_unverified(struct direction *direction)
 {
-	const uintptr_t word = atomic_load_explicit(&direction->word, memory_order_relaxed);
+	/* An acquire: the descriptor was made before a task waited for it. */
+	const uintptr_t word = atomic_load_explicit(&direction->word, memory_order_acquire);
 
 	return mark_task(word) && !(word & VERIFIED);
 }
