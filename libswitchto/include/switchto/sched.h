@@ -19,8 +19,8 @@
  * calls this library. Compute at a low priority in a thread that is no task.
  *
  * A task whose calls never have to wait, because there is always more to read for example, gives
- * way in one of these calls about every half millisecond, as with switchto_yield(). With a mutex
- * locked, that is every millisecond. All calls count that a program may make for ever, such as spawn,
+ * way in one of these calls about every millisecond, as with switchto_yield(). With a mutex
+ * locked, that is every two milliseconds. All calls count that a program may make for ever, such as spawn,
  * unpark, cancel, close and those of semaphores and channels. But to lock and unlock a mutex does not
  * count, so that this takes a few instructions only. In a call that has waited, a task does not give
  * way.

@@ -18,7 +18,7 @@
  *
  * The monitor takes all of the budget (FORCED) of a slot that it has not seen to poll.
  */
-enum { LOOK = 500000, BUDGET = 256, PICK_COSTS = 8, CALL_COSTS = 2, FORCED = -0x1000000 };
+enum { LOOK = 1000000, BUDGET = 256, PICK_COSTS = 8, CALL_COSTS = 2, FORCED = -0x1000000 };
 
 /* The budget has run out, in a call of @me. Outside. Returns @result, to keep registers free. */
 long switchto_dispatch_give_way(struct worker *me, long result);
