@@ -81,13 +81,14 @@ vm_exec() {
 	done
 }
 
-# With --real-sleep on a busy host, both CPUs of a guest once waited for good, and QEMU (7.2) had
-# no timer of theirs any more. A guest that only sleeps takes CPU time each second, and QEMU alone
-# next to none: 0.1 s in a minute is the limit. $stall: the time that it had taken (in ticks of
-# 10 ms), and when that was.
+# With --real-sleep on a busy host, QEMU (7.2) may lose the timers of a guest's CPUs. If it lost all,
+# both wait for good. A guest that only sleeps takes CPU time each second, and QEMU alone next to
+# none: 0.1 s in a minute is the limit. $stall: the time that it had taken (in ticks of 10 ms), and
+# when that was. If it loses those of one CPU, the guest goes on slowly, and complains of it.
 emulator_stalled() {
 	local pid now
 	[ "$opt_sleep" = on ] && [ $((SECONDS % 5)) -eq 0 ] && pid=$(cat "$run/qemu.pid" 2> /dev/null) || return
+	! grep -q 'rcu: INFO: .* detected stalls' "$run/kernel.log" 2> /dev/null || return 0
 	now=$(awk '{ print $14 + $15 }' "/proc/$pid/stat" 2> /dev/null) && [ -n "$now" ] || return
 	[ -n "$stall" ] && [ $((now - ${stall% *})) -lt 10 ] || stall="$now $SECONDS"
 	[ $((SECONDS - ${stall##* })) -ge 60 ]
@@ -147,7 +148,7 @@ vm_exec_once() {
 	while kill -0 "$vng_pid" 2> /dev/null; do
 		sleep 0.1
 		if emulator_stalled; then
-			why="the emulator lost the guest's timer: less than 0.1 s of CPU time in a minute"
+			why="the emulator lost the guest's timers: less than 0.1 s of CPU time in a minute, or an RCU stall"
 			touch "$run/stalled"
 		elif [ ! -e "$run/up" ] && [ $((SECONDS - start)) -ge "$limit_boot" ]; then
 			why="the guest did not come up in $limit_boot s"
