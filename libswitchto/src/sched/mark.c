@@ -281,6 +281,9 @@ static int leave_other(struct mark *mark)
 	}
 	control(mark->slot, EPOLL_CTL_DEL, mark);
 	mark->slot = NULL;
+	/* Nobody waits in it. */
+	set_word(&mark->in, UNKNOWN, NOBODY);
+	set_word(&mark->out, UNKNOWN, NOBODY);
 	return 0;
 }
 

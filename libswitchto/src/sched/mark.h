@@ -86,6 +86,7 @@ struct mark {
 	atomic_bool socket, terminal, readable;
 	atomic_bool hung_up; /* there was such an event */
 	atomic_uint closes;  /* how often the number was closed, by switchto_mark_forget() */
+	atomic_uint waits;   /* of requests: READY after another one is another event */
 } __attribute__((aligned(128)));
 
 static inline struct switchto_task *mark_task(uintptr_t word)

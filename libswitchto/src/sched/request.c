@@ -112,7 +112,9 @@ struct performance {
 	bool tries;	  /* the next call is made whatever the mark says, unless that may block */
 	bool late;	  /* the deadline has passed: that call is the last one */
 	bool passes;	  /* the turn on, as what there is is not for this call */
-	uintptr_t passed; /* the word when it did so */
+	bool was_listed;  /* for a turn */
+	uintptr_t passed; /* the word when it did so, and the mark's waits */
+	unsigned int passed_at;
 	unsigned int naps;
 };
 
@@ -172,10 +174,13 @@ static long wait_in_mark(struct performance *p)
 		struct switchto_task *task = mark_task(p->at.word);
 
 		if ((task && task != p->me->task) || p->passes ||
-		    (atomic_load(&direction->first) && !p->turn.listed && !p->at.waited))
+		    (atomic_load(&direction->first) && !p->turn.listed && !p->at.waited)) {
+			p->was_listed = true;
 			return -switchto_turn_wait(p->mark, direction, &p->turn, p->passes,
 						   r->deadline);
+		}
 		if (task || p->at.word == NOT_READY) {
+			atomic_fetch_add_explicit(&p->mark->waits, 1, memory_order_relaxed);
 			error = switchto_sleep_for(p->me, p->mark, direction, r->deadline);
 			if (error == EBUSY) /* another task came in between */
 				return 0;
@@ -355,9 +360,10 @@ static enum step found_nothing(struct performance *p)
 	 * What there is may be for another call that waits, and that takes it. If all have looked, the
 	 * word is what it was.
 	 */
-	if (r->call && is_ready(word) && word != p->passed &&
-	    atomic_load(&direction_of(p)->first)) {
+	if (r->call && is_ready(word) && atomic_load(&direction_of(p)->first) &&
+	    (word != p->passed || atomic_load(&mark->waits) != p->passed_at)) {
 		p->passed = word;
+		p->passed_at = atomic_load(&mark->waits);
 		p->passes = true;
 		return WAITS;
 	}
@@ -420,7 +426,8 @@ __attribute__((noinline)) long switchto_request_resume(struct worker *me, const 
 		else
 			step = step == CALLS ? call(&p) : found_nothing(&p);
 	}
-	if ((p.at.waited || p.at.error || p.turn.listed) && atomic_load(&direction_of(&p)->first))
+	/* Once listed, with the lock: another thread may be at the list, and at the turn, just now. */
+	if (p.was_listed || ((p.at.waited || p.at.error) && atomic_load(&direction_of(&p)->first)))
 		switchto_turn_end(p.mark, direction_of(&p), &p.turn);
 	return p.at.result;
 }

@@ -131,6 +131,26 @@ static void drop(struct switchto_task *task)
 }
 
 /*
+ * The caller goes on with @task although it may have ended. If it is none of its scheduler's tasks, that
+ * scheduler is not to be destroyed before end_visit_of(). NULL: it is.
+ */
+static inline struct switchto_sched *visit_sched(const struct switchto_task *task)
+{
+	struct switchto_sched *sched = task->sched;
+
+	if (likely(switchto_current) && likely(switchto_current->sched == sched))
+		return NULL;
+	atomic_fetch_add(&sched->visitors, 1);
+	return sched;
+}
+
+static inline void end_visit_of(struct switchto_sched *sched)
+{
+	if (unlikely(sched))
+		atomic_fetch_sub(&sched->visitors, 1);
+}
+
+/*
  * Waits until @task has ended, and frees it. @ends: cancels it; if it has not begun, and can't begin
  * now, it is not waited for, and does not run. 0 or an error number.
  */
@@ -140,10 +160,8 @@ static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
 	struct switchto_task *self = me ? me->task : NULL;
 	// cppcheck-suppress uninitvar
 	struct waiter outside, *waiter = self ? &self->joins : &outside, *other = NULL;
-	int error = bad_task(task);
+	int error;
 
-	if (unlikely(error))
-		return error;
 	if (me && (self == task || !self))
 		return EDEADLK;
 	switchto_waiter_begin(waiter);
@@ -177,16 +195,29 @@ static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
 	return 0;
 }
 
+static ALWAYS_INLINE int join_in_visit(struct switchto_task *task, bool ends)
+{
+	struct switchto_sched *sched;
+	int error = bad_task(task);
+
+	if (unlikely(error))
+		return error;
+	sched = visit_sched(task);
+	error = join(task, ends);
+	end_visit_of(sched);
+	return error;
+}
+
 int switchto_join(struct switchto_task *task)
 {
-	const int error = join(task, false);
+	const int error = join_in_visit(task, false);
 
 	return unlikely(error) ? fail(error) : 0;
 }
 
 int switchto_end(struct switchto_task *task)
 {
-	const int error = join(task, true);
+	const int error = join_in_visit(task, true);
 
 	return error ? fail(error) : 0;
 }
@@ -204,12 +235,15 @@ int switchto_detach(struct switchto_task *task)
 int switchto_cancel(struct switchto_task *task)
 {
 	const int error = bad_task(task);
+	struct switchto_sched *sched;
 
 	if (error)
 		return fail(error);
 	if (atomic_load(&task->state) == FINISHED)
 		return fail(ESRCH);
+	sched = visit_sched(task);
 	switchto_wake_cancel(task);
+	end_visit_of(sched);
 	return spent_by(switchto_current);
 }
 
@@ -281,30 +315,27 @@ int switchto_sleep_until(const struct timespec *deadline)
 	return error && error != ETIMEDOUT ? fail(error) : 0;
 }
 
-/* @task does not have to be woken. */
-static inline int unparked(struct worker *me, const struct switchto_task *task)
-{
-	return unlikely(is_parents(task->sched)) ? fail(EPERM) : spent_by(me);
-}
-
 int switchto_unpark(struct switchto_task *task)
 {
 	struct worker *me = switchto_current;
 	uint32_t state;
+	bool parents;
 
 	if (unlikely(!task))
 		return fail(EINVAL);
+	/* With a token, the task may end, and its scheduler be gone. */
+	parents = is_parents(task->sched);
 	state = atomic_load(&task->state);
 	do {
 		if (state & FINISHED)
 			return fail(ESRCH);
 		if (state & TOKEN)
-			return unparked(me, task);
+			break;
 	} while (!atomic_compare_exchange_weak(&task->state, &state,
 					       state & PARKED ? 0 : state | TOKEN));
 	window();
 	if (!(state & PARKED))
-		return unparked(me, task);
+		return unlikely(parents) ? fail(EPERM) : spent_by(me);
 	/* That one's turn costs as much. */
 	return ready(me, task, true);
 }

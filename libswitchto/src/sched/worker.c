@@ -157,8 +157,10 @@ static bool is_over(struct switchto_sched *sched)
 		switchto_worker_next_round(sched);
 	}
 	pthread_mutex_unlock(&sched->lock);
-	while (atomic_load(&sched->round) == round)
+	while (atomic_load(&sched->round) == round) {
 		switchto_futex_wait(&sched->round, round, NEVER);
+		switchto_owner_check_fork(sched);
+	}
 	return atomic_load(&sched->over);
 }
 
