@@ -20,10 +20,10 @@
  *
  * A task whose calls never have to wait, because there is always more to read for example, gives
  * way in one of these calls about every millisecond, as with switchto_yield(). With a mutex
- * locked, that is every two milliseconds. All calls count that a program may make for ever, such as spawn,
- * unpark, cancel, close and those of semaphores and channels. But to lock and unlock a mutex does not
- * count, so that this takes a few instructions only. In a call that has waited, a task does not give
- * way.
+ * locked, that is every two milliseconds. All calls count that a program may make for ever, such
+ * as spawn, unpark, cancel, close and those of semaphores and channels. But to lock and unlock a
+ * mutex does not count, so that this takes a few instructions only. In a call that has waited, a
+ * task does not give way.
  *
  * A task begins on the thread of a task that has ended, if there is one, and finds what that task
  * has changed of the thread: see switchto_spawn().
@@ -224,8 +224,8 @@ struct switchto_sched_options {
 	 * beside them. 0: 10 ms; SWITCHTO_NO_SLICE: it keeps its slot. Other negative numbers: EINVAL. Not
 	 * exact: it may be some milliseconds more. If others have the CPU meanwhile, it loses the slot
 	 * after eight times as much time on the clock. If a slot whose task keeps it polls a descriptor
-	 * for which a task of another slot waits, that slot takes it over after about 100 ms; with many
-	 * such descriptors, later.
+	 * for which a task of another slot waits, the other slot takes it over after about 100 ms;
+	 * with many such descriptors, later.
 	 */
 	int64_t slice;
 	/*
@@ -491,12 +491,13 @@ int switchto_block_end(void);
 /* --- synchronisation --- */
 
 /*
- * Between tasks, and between tasks and other threads. The task or thread that has waited longest is
- * served first. But a mutex may be locked by a later one that runs, for at most a millisecond after an
- * unlock has first woken the oldest: the next unlock gives it to the oldest. All these objects are ready for use when zeroed, need no end, and must
- * not be moved, freed or zeroed while in use. A call releases to the task or thread that it wakes,
- * which acquires. switchto_cancel() ends no wait for a mutex, but all other waits. A task that ends
- * with a mutex locked ends the program, by abort(3): nobody could ever lock that mutex again.
+ * Between tasks, and between tasks and other threads. The task or thread that has waited longest
+ * is served first. But a mutex may be locked by a later one that runs, for at most a millisecond
+ * after an unlock has first woken the oldest: the next unlock gives it to the oldest. All these
+ * objects are ready for use when zeroed, need no end, and must not be moved, freed or zeroed while
+ * in use. A call releases to the task or thread that it wakes, which acquires. switchto_cancel()
+ * ends no wait for a mutex, but all other waits. A task that ends with a mutex locked ends the
+ * program, by abort(3): nobody could ever lock that mutex again.
  */
 
 struct switchto_mutex {
@@ -687,9 +688,10 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * with EBADF. That takes up to 20 ms, or 5 ms for each descriptor for which tasks wait, if that is
  * more.
  *
- * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED; ENOMEM, also for the mark of the
- * descriptor, which a number of 4,194,304 or more never has; ENOSPC, no watch of epoll left (/proc/sys/fs/epoll/max_user_watches); EINVAL, the
- * deadline, or the task is in a blocking region. EINTR does not occur.
+ * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED; ENOMEM, also for the mark of
+ * the descriptor, which a number of 4,194,304 or more never has; ENOSPC, no watch of epoll left
+ * (/proc/sys/fs/epoll/max_user_watches); EINVAL, the deadline, or the task is in a blocking
+ * region. EINTR does not occur.
  */
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline);
 ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline);

@@ -4,9 +4,10 @@
  * slot's dispatcher. The task goes on when it comes back, and waits for its slot when it next
  * enters the scheduler.
  *
- * Blocking regions: region.c. Another task loses its slot if the CPU-time clock of its thread stands still from one look to the next:
- * the thread sleeps, or has no CPU. And it loses it when it has computed for a slice, by the same
- * clock, if there is anything to do for others. Without slices, that is reported.
+ * Blocking regions: region.c. Another task loses its slot if the CPU-time clock of its thread
+ * stands still from one look to the next: the thread sleeps, or has no CPU. And it loses it when
+ * it has computed for a slice, by the same clock, if there is anything to do for others. Without
+ * slices, that is reported.
  *
  * A thread that has no CPU needs not lose its slot. /proc tells such a thread, if it is there. And
  * where that is a process that is stopped, or a machine that is starved, the monitor is late as well:

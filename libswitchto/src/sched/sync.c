@@ -4,13 +4,14 @@
  * has the mutex turns the stack round into a list of its own, the oldest first, when that list is
  * empty. So unlock finds the oldest without another lock.
  *
- * Unlock wakes the oldest, and whoever comes first may lock the mutex: mostly a task that runs. The
- * oldest stays in the list meanwhile. While it is on its way (WOKEN), nobody else is woken. If it
- * finds the mutex locked, it sleeps again. For long after it was first woken, unlock gives it the mutex,
- * also while it is on its way (GIVEN): it may be the next one on the slot of a task that locks the mutex
- * again and again. The time before that does not count: after a pause in which many have come, each
- * would be given the mutex, and that costs switches, which make more wait. A mutex that is STRICT is always given: then each short section that is contended
- * costs a switch, or a wake-up of another slot.
+ * Unlock wakes the oldest, and whoever comes first may lock the mutex: mostly a task that runs.
+ * The oldest stays in the list meanwhile. While it is on its way (WOKEN), nobody else is woken. If
+ * it finds the mutex locked, it sleeps again. For long after it was first woken, unlock gives it
+ * the mutex, also while it is on its way (GIVEN): it may be the next one on the slot of a task
+ * that locks the mutex again and again. The time before that does not count: after a pause in
+ * which many have come, each would be given the mutex, and that costs switches, which make more
+ * wait. A mutex that is STRICT is always given: then each short section that is contended costs a
+ * switch, or a wake-up of another slot.
  */
 #define _GNU_SOURCE
 #include "sync.h"
