@@ -316,6 +316,54 @@ static void turns_passed_on(void **state)
 	}
 }
 
+/* --- a reader behind one that takes nothing: again and again --- */
+
+enum { ROUNDS = 50 };
+
+static void watch_for_the_end(void *arg)
+{
+	const struct timespec time = late();
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_poll(ends[0], POLLRDHUP, &time) & POLLRDHUP, POLLRDHUP);
+}
+
+static void answer_bytes(void *arg)
+{
+	const struct timespec time = late();
+	char byte;
+
+	(void)arg;
+	while (switchto_recv(ends[0], &byte, 1, 0, &time) == 1)
+		CHECK_EQ(&verdict, switchto_send(ends[0], &byte, 1, 0, &time), 1);
+}
+
+static void ask_and_leave(void *arg)
+{
+	const struct timespec time = late();
+	char byte = 'b';
+
+	(void)arg;
+	for (int i = 0; i < ROUNDS && !atomic_load(&verdict.failed); i++) {
+		CHECK_EQ(&verdict, switchto_send(ends[1], &byte, 1, 0, &time), 1);
+		CHECK_EQ(&verdict, switchto_recv(ends[1], &byte, 1, 0, &time), 1);
+	}
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void reader_behind_a_watcher(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	tcp_pair();
+	spawn(sched, watch_for_the_end, NULL);
+	spawn(sched, answer_bytes, NULL);
+	spawn(sched, ask_and_leave, NULL);
+	run_in_time(sched);
+	close(ends[0]);
+}
+
 /* --- closed by anybody --- */
 
 static void wait_until_gone(void *arg)
@@ -1188,6 +1236,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(turns_left),
 		cmocka_unit_test(served_by_turns),
 		cmocka_unit_test(turns_passed_on),
+		cmocka_unit_test(reader_behind_a_watcher),
 		cmocka_unit_test(files),
 		cmocka_unit_test(stray_and_deadline),
 		cmocka_unit_test(old_wait_only),
