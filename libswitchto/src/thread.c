@@ -331,6 +331,7 @@ int switchto_thread_begin(void)
 	return 0;
 }
 
+// NOLINTNEXTLINE(readability-function-cognitive-complexity): one protocol
 int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 {
 	uint64_t early, other, now;

@@ -542,7 +542,8 @@ static void woken_task_keeps_its_turn(void **state)
 
 enum { YIELDERS = 10 };
 
-static int turns_taken, turns_before;
+static atomic_int turns_taken;
+static int turns_before;
 
 static void take_turns(void *arg)
 {
@@ -671,7 +672,7 @@ static void passed_deadline_waits_for_nobody(void **state)
 
 enum { BURSTS = 6, BURST = 100, BURST_TICKS = 400 };
 
-static long long job_begun[BURSTS * BURST * 4];
+static _Atomic(long long) job_begun[BURSTS * BURST * 4];
 static atomic_int jobs_begun;
 static int burst_lates[BURST_TICKS];
 

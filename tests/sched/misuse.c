@@ -658,6 +658,7 @@ static struct {
 
 static void wait_in_a_handler(int signal_number)
 {
+	const int before = errno;
 	int item;
 
 	(void)signal_number;
@@ -666,6 +667,7 @@ static void wait_in_a_handler(int signal_number)
 	CHECK_ERR(&verdict, switchto_chan_recv(handler.chan, &item, NULL), EDEADLK);
 	CHECK_ERR(&verdict, switchto_join(handler.task), EDEADLK);
 	CHECK_ERR(&verdict, switchto_end(handler.task), EDEADLK);
+	errno = before;
 	atomic_store(&handler.over, true);
 }
 

@@ -207,5 +207,6 @@ int main(int argc, char **argv)
 		pthread_join(server.watcher, NULL);
 	}
 	stats_free(server.stats);
+	server.options = NULL;
 	return status;
 }

@@ -248,6 +248,7 @@ static struct nodes *nodes_of(struct switchto_case *c)
 	return c->op == SWITCHTO_SEND ? &c->chan->senders : &c->chan->receivers;
 }
 
+// NOLINTNEXTLINE(readability-function-cognitive-complexity): one lock, one wait
 int switchto_select(struct switchto_case *cases, size_t count, const struct timespec *deadline)
 {
 	nsec_t until = switchto_deadline(deadline);

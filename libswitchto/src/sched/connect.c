@@ -159,7 +159,7 @@ int switchto_waitid(idtype_t idtype, id_t id, siginfo_t *info, int options,
 static int close_slowly(int fd)
 {
 	const bool in_region = !switchto_block_begin();
-	const int error = (int)-SURE_CALL(close, fd, 0);
+	const int error = (int)-sure_close(fd);
 
 	if (in_region)
 		switchto_block_end();

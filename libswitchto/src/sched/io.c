@@ -779,6 +779,7 @@ static bool is_whole(const struct mmsghdr *message)
 }
 
 /* A socket of UDP that is polled for output has an event for each message that is gone. */
+// NOLINTNEXTLINE(readability-function-cognitive-complexity): one message after the other
 int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
 {

@@ -366,7 +366,7 @@ static int close_now(int fd, int *left)
 		*left = fd;
 		return 0;
 	}
-	error = (int)-SURE_CALL(close, fd, 0);
+	error = (int)-sure_close(fd);
 	/* Interrupted, it is closed all the same. */
 	return error == EINTR ? 0 : error;
 }

@@ -89,7 +89,7 @@ static nsec_t cpu_time(pid_t tid)
 }
 
 /* The state of thread @tid, see proc(5), or 0: there may be no /proc, and no descriptor left. */
-static char state_in_proc(pid_t tid)
+static int state_in_proc(pid_t tid)
 {
 	char path[64], text[512], *state;
 	ssize_t length;
@@ -153,6 +153,7 @@ static bool take_to_work(struct slot *slot, uint32_t owner)
  * @slot has the owner that it had at the last look, a task that is outside. How long until the next
  * look.
  */
+// NOLINTNEXTLINE(readability-function-cognitive-complexity): one verdict
 static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const struct pace *pace)
 {
 	const pid_t tid = atomic_load_explicit(&slot->tid, memory_order_relaxed);
@@ -162,7 +163,7 @@ static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const s
 	struct seen *seen = &slot->seen;
 	const bool slow = (now - pace->lost - seen->at_first) / SLOW_SLICES >= slice;
 	nsec_t left;
-	char state;
+	int state;
 
 	if (cpu == seen->cpu) {
 		/* A task that is alone has nothing to lose. */

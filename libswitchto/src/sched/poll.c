@@ -45,9 +45,9 @@ void switchto_poll_end(struct slot *slot)
 {
 	pthread_mutex_destroy(&slot->adds);
 	if (slot->event != -1)
-		SURE_CALL(close, slot->event, 0);
+		sure_close(slot->event);
 	if (slot->epoll != -1)
-		SURE_CALL(close, slot->epoll, 0);
+		sure_close(slot->epoll);
 }
 
 /* Of a slot that was told so often of what is not its own, all is polled anew. */
@@ -98,7 +98,7 @@ static __attribute__((noinline)) void poll_anew(struct slot *slot)
 	slot->next_epoll = -1;
 	pthread_mutex_unlock(&slot->adds);
 	if (next != -1)
-		SURE_CALL(close, next, 0);
+		sure_close(next);
 }
 
 /* The tasks whose descriptors have these events are ready. */

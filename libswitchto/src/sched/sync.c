@@ -362,6 +362,7 @@ static __attribute__((noinline)) void drop_ancestors(struct switchto_mutex *mute
 }
 
 /* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
+// NOLINTNEXTLINE(readability-function-cognitive-complexity): one word
 static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex, struct worker *me)
 {
 	struct queued *first;

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
@@ -77,6 +78,23 @@ static inline long call6(long number, long a, long b, long c, long d, long e, lo
 #define SURE_CALL(name, ...) SURE_CALL_(SYS_##name, __VA_ARGS__, 0, 0, 0, 0, 0)
 #define SURE_CALL_(number, a, b, c, d, e, f, ...) \
 	SYSTEM_CALL(number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
+/* close(2). ThreadSanitizer is to know of it: the number may be another thread's next. */
+#if defined(__SANITIZE_THREAD__)
+#define CLOSE_IS_SEEN
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define CLOSE_IS_SEEN
+#endif
+#endif
+static inline long sure_close(int fd)
+{
+#ifdef CLOSE_IS_SEEN
+	return close(fd) ? -errno : 0;
+#else
+	return SURE_CALL(close, fd, 0);
+#endif
+}
 
 #define NO_CANCELLATION                                                                \
 	__attribute__((cleanup(switchto_set_cancellation), unused)) int cancellation = \
