@@ -79,6 +79,13 @@ static inline long call6(long number, long a, long b, long c, long d, long e, lo
 #define SURE_CALL_(number, a, b, c, d, e, f, ...) \
 	SYSTEM_CALL(number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 
+#define NO_CANCELLATION                                                                \
+	__attribute__((cleanup(switchto_set_cancellation), unused)) int cancellation = \
+		switchto_no_cancellation()
+
+int switchto_no_cancellation(void);
+void switchto_set_cancellation(const int *state);
+
 /* close(2). ThreadSanitizer is to know of it: the number may be another thread's next. */
 #if defined(__SANITIZE_THREAD__)
 #define CLOSE_IS_SEEN
@@ -90,18 +97,13 @@ static inline long call6(long number, long a, long b, long c, long d, long e, lo
 static inline long sure_close(int fd)
 {
 #ifdef CLOSE_IS_SEEN
+	NO_CANCELLATION;
+
 	return close(fd) ? -errno : 0;
 #else
 	return SURE_CALL(close, fd, 0);
 #endif
 }
-
-#define NO_CANCELLATION                                                                \
-	__attribute__((cleanup(switchto_set_cancellation), unused)) int cancellation = \
-		switchto_no_cancellation()
-
-int switchto_no_cancellation(void);
-void switchto_set_cancellation(const int *state);
 
 nsec_t switchto_now(void);
 /* Of NULL: NEVER; of a time that can't be: -1. */
