@@ -490,9 +490,10 @@ static void used_again(void **state)
  */
 enum goer { RECEIVES, SENDS, SENDS_TO, CONNECTS, GOERS };
 
-enum { NAME_SIZE = sizeof(sa_family_t) + 6 };
+enum { NAME_SIZE = sizeof(sa_family_t) + 11 };
 
-static const struct sockaddr_un server_name = { .sun_family = AF_UNIX, .sun_path = "\0stio" };
+/* Abstract, and of this process. */
+static struct sockaddr_un server_name = { .sun_family = AF_UNIX };
 static int go[2], next[2];
 
 static void go_on(void *arg)
@@ -570,6 +571,7 @@ static void closed_before_they_go_on(void **state)
 	const struct sockaddr *name = (const struct sockaddr *)&server_name;
 
 	(void)state;
+	snprintf(server_name.sun_path + 1, NAME_SIZE, "%010d", getpid());
 	for (enum goer how = 0; how < GOERS; how++) {
 		const int type = how == SENDS_TO ? SOCK_DGRAM : SOCK_STREAM;
 		struct switchto_sched *sched = new_sched(NULL);
