@@ -97,11 +97,14 @@ static inline void place_timed_out(struct thread *me)
 		switchto_place_leave();
 }
 
-/* @target is about to be woken by a resume. */
+/* @target is about to be woken by a resume. FUTEX_SWAP binds nobody. */
 static inline void place_resumed(struct thread *target, pid_t tid)
 {
-	const int place = atomic_load_explicit(&target->place, memory_order_relaxed);
+	int place;
 
+	if (switchto_is_swap)
+		return;
+	place = atomic_load_explicit(&target->place, memory_order_relaxed);
 	if (likely(place == SWITCHTO_FREE))
 		return;
 	atomic_store_explicit(&target->given, place_now(), memory_order_relaxed);

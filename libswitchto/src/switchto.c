@@ -293,8 +293,7 @@ static __attribute__((noinline, cold)) pid_t switch_resumed(struct thread *me,
 {
 	probe_tid(switch, tid);
 	if (target) {
-		if (!switchto_is_swap)
-			place_resumed(target, tid);
+		place_resumed(target, tid);
 		thread_wake(target, tid);
 	}
 	place_kept(me);
@@ -391,8 +390,7 @@ int switchto_resume(pid_t tid)
 
 	if (target) {
 		probe_tid(resume, tid);
-		if (!switchto_is_swap)
-			place_resumed(target, tid);
+		place_resumed(target, tid);
 		thread_wake(target, tid);
 	} else {
 		probe_tid(resume, tid);

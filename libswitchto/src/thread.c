@@ -331,7 +331,6 @@ int switchto_thread_begin(void)
 	return 0;
 }
 
-// NOLINTNEXTLINE(readability-function-cognitive-complexity): one protocol
 int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 {
 	uint64_t early, other, now;
@@ -387,8 +386,7 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 	if ((seen & WORD_STATE) == UNKNOWN || !thread_give(thread, &seen, by))
 		return ESRCH;
 	if ((seen & WORD_STATE) == WAITING) {
-		if (!switchto_is_swap)
-			place_resumed(thread, tid);
+		place_resumed(thread, tid);
 		thread_wake(thread, tid);
 	}
 	return 0;

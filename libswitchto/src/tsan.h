@@ -3,12 +3,14 @@
 #ifndef SWITCHTO_TSAN_H
 #define SWITCHTO_TSAN_H
 
-#if defined(__has_feature)
+#if defined(__SANITIZE_THREAD__)
+#define UNDER_TSAN 1
+#elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
-#define UNDER_TSAN
+#define UNDER_TSAN 1
 #endif
 #endif
-#if defined(__SANITIZE_THREAD__) || defined(UNDER_TSAN)
+#ifdef UNDER_TSAN
 #include <sanitizer/tsan_interface.h>
 #else
 #define __tsan_acquire(address) ((void)0)

@@ -248,7 +248,19 @@ static struct nodes *nodes_of(struct switchto_case *c)
 	return c->op == SWITCHTO_SEND ? &c->chan->senders : &c->chan->receivers;
 }
 
-// NOLINTNEXTLINE(readability-function-cognitive-complexity): one lock, one wait
+/* With the locks of all channels. */
+static void add_all(struct party *party, struct node *nodes, struct switchto_case *cases,
+		    size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		nodes[i] = (struct node){ .party = party, .index = i, .item = cases[i].item };
+		if (!cases[i].chan)
+			continue;
+		switchto_watch_exit(&cases[i].chan->watched);
+		node_add(nodes_of(&cases[i]), &nodes[i]);
+	}
+}
+
 int switchto_select(struct switchto_case *cases, size_t count, const struct timespec *deadline)
 {
 	nsec_t until = switchto_deadline(deadline);
@@ -279,13 +291,7 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 		return (int)done;
 	}
 	switchto_waiter_begin(&party.waiter);
-	for (size_t i = 0; i < count; i++) {
-		if (cases[i].chan)
-			switchto_watch_exit(&cases[i].chan->watched);
-		nodes[i] = (struct node){ .party = &party, .index = i, .item = cases[i].item };
-		if (cases[i].chan)
-			node_add(nodes_of(&cases[i]), &nodes[i]);
-	}
+	add_all(&party, nodes, cases, count);
 	unlock_all(cases, count);
 
 	error = switchto_waiter_wait(&party.waiter, until, true);

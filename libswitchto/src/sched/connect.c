@@ -34,8 +34,6 @@ int switchto_poll(int fd, short events, const struct timespec *deadline)
 	struct mark *mark = mark_of((unsigned int)fd);
 	struct worker *me = current_task();
 	struct progress p = no_progress;
-	unsigned int naps = 0;
-	long result;
 
 	if (!me)
 		return -1;
@@ -47,16 +45,7 @@ int switchto_poll(int fd, short events, const struct timespec *deadline)
 	p.result = make_call(&r);
 	if (p.result == -EAGAIN && !mark)
 		p.result = -EINTR;
-	result = switchto_request_resume(me, &r, p);
-	/* Of a file nothing tells. Some can be polled all the same, as a log of the kernel. */
-	while (result == NOT_POLLED) {
-		const long error = switchto_request_nap(&naps, deadline);
-
-		result = make_call(&r);
-		if (result == -EAGAIN)
-			result = error ? error : NOT_POLLED;
-	}
-	return (int)end_call(me, result);
+	return (int)end_call(me, switchto_request_resume(me, &r, p));
 }
 
 int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,

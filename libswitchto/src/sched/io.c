@@ -778,12 +778,23 @@ static bool is_whole(const struct mmsghdr *message)
 	return message->msg_len >= length_of(message->msg_hdr.msg_iov, message->msg_hdr.msg_iovlen);
 }
 
+/* Sends the rest of @message, of a stream. False: it can't, or the descriptor was closed meanwhile. */
+static bool send_whole(struct worker *me, int fd, struct mmsghdr *message, int flags,
+		       const struct timespec *deadline)
+{
+	const unsigned int closes = switchto_mark_closes(fd);
+	const struct msghdr *header = &message->msg_hdr;
+
+	message->msg_len = (unsigned int)whole(me, fd, header->msg_iov, header->msg_iovlen,
+					       message->msg_len, flags, deadline);
+	return is_whole(message) && switchto_mark_closes(fd) == closes;
+}
+
 /* A socket of UDP that is polled for output has an event for each message that is gone. */
-// NOLINTNEXTLINE(readability-function-cognitive-complexity): one message after the other
 int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
 {
-	unsigned int done = 0, closes;
+	unsigned int done = 0;
 	struct worker *me = current_task();
 	long result;
 
@@ -799,18 +810,9 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 			if (likely(done == count) || flags & MSG_DONTWAIT || has_failed(fd, result))
 				break;
 			/* Of a stream, the last message may have gone in part. */
-			closes = switchto_mark_closes(fd);
 			next += result;
-			if (result && !is_whole(&next[-1])) {
-				const struct msghdr *last = &next[-1].msg_hdr;
-
-				next[-1].msg_len =
-					(unsigned int)whole(me, fd, last->msg_iov, last->msg_iovlen,
-							    next[-1].msg_len, flags, deadline);
-				if (!is_whole(&next[-1]))
-					break;
-			}
-			if (switchto_mark_closes(fd) != closes)
+			if (result && !is_whole(&next[-1]) &&
+			    !send_whole(me, fd, &next[-1], flags, deadline))
 				break;
 		} else if (!is_to_wait(result) || flags & MSG_DONTWAIT) {
 			break;

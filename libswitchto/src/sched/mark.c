@@ -15,8 +15,6 @@
 #define _GNU_SOURCE
 #include "mark.h"
 
-#include "../tsan.h"
-
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>

@@ -150,36 +150,44 @@ static bool take_to_work(struct slot *slot, uint32_t owner)
 }
 
 /*
+ * watch_owner() of one whose thread @tid has not run since the last look. @slow: nor for a slice in
+ * several slices.
+ */
+static nsec_t watch_still(struct slot *slot, uint32_t owner, nsec_t now, const struct pace *pace,
+			  pid_t tid, bool slow)
+{
+	const nsec_t patience = pace->late > ON_TIME ? LATE_TIMES * pace->late : 0;
+	int state;
+
+	/* A task that is alone has nothing to lose. */
+	if (atomic_load_explicit(&slot->sched->tasks, memory_order_relaxed) < 2 ||
+	    now - slot->seen.since < patience)
+		return pace->busy;
+	state = state_in_proc(tid);
+	if (state == 'R' && slow)
+		take_to_work(slot, owner);
+	if (state == 'T' || state == 't')
+		slot->seen.at_first = now - pace->lost;
+	if (state == 'R' || state == 'T' || state == 't')
+		return pace->busy;
+	return switchto_region_take(slot, owner, true) ? TAKEN : pace->busy;
+}
+
+/*
  * @slot has the owner that it had at the last look, a task that is outside. How long until the next
  * look.
  */
-// NOLINTNEXTLINE(readability-function-cognitive-complexity): one verdict
 static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const struct pace *pace)
 {
 	const pid_t tid = atomic_load_explicit(&slot->tid, memory_order_relaxed);
 	const nsec_t cpu = cpu_time(tid);
-	const nsec_t patience = pace->late > ON_TIME ? LATE_TIMES * pace->late : 0;
 	const nsec_t slice = slot->sched->slice;
 	struct seen *seen = &slot->seen;
 	const bool slow = (now - pace->lost - seen->at_first) / SLOW_SLICES >= slice;
 	nsec_t left;
-	int state;
 
-	if (cpu == seen->cpu) {
-		/* A task that is alone has nothing to lose. */
-		if (cpu < 0 || atomic_load_explicit(&slot->sched->tasks, memory_order_relaxed) < 2)
-			return pace->busy;
-		if (now - seen->since < patience)
-			return pace->busy;
-		state = state_in_proc(tid);
-		if (state == 'R' && slow)
-			take_to_work(slot, owner);
-		if (state == 'T' || state == 't')
-			seen->at_first = now - pace->lost;
-		if (state == 'R' || state == 'T' || state == 't')
-			return pace->busy;
-		return switchto_region_take(slot, owner, true) ? TAKEN : pace->busy;
-	}
+	if (cpu == seen->cpu)
+		return cpu < 0 ? pace->busy : watch_still(slot, owner, now, pace, tid, slow);
 	seen->cpu = cpu;
 	seen->since = now;
 	if (slice == NEVER) {

@@ -6,7 +6,6 @@
 #define _GNU_SOURCE
 #include "poll.h"
 
-#include "../tsan.h"
 #include "mark.h"
 #include "ring.h"
 

@@ -344,11 +344,13 @@ static ALWAYS_INLINE int wake(struct worker *me, struct queued *queued)
 	return ready(me, task, false);
 }
 
-/* Drops those who wait for @mutex in the parent. The caller has it. */
-static __attribute__((noinline)) void drop_ancestors(struct switchto_mutex *mutex)
+/* Drops those who wait for @mutex in the parent of this process. The caller has it. */
+static void drop_ancestors(struct switchto_mutex *mutex)
 {
 	uintptr_t word;
 
+	if (likely(!switchto_generation))
+		return;
 	/* The flags are of the oldest. */
 	if (!own(mutex->waiters)) {
 		mutex->waiters = NULL;
@@ -362,14 +364,12 @@ static __attribute__((noinline)) void drop_ancestors(struct switchto_mutex *mute
 }
 
 /* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
-// NOLINTNEXTLINE(readability-function-cognitive-complexity): one word
 static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex, struct worker *me)
 {
 	struct queued *first;
 	uintptr_t word;
 
-	if (unlikely(switchto_generation))
-		drop_ancestors(mutex);
+	drop_ancestors(mutex);
 	/* Acquires from the oldest, when it is to be woken: it may have slept again. */
 	word = __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE);
 	first = mutex->waiters;

@@ -6,6 +6,7 @@
 #define SWITCHTO_SCHED_SYS_H
 
 #include "../call.h"
+#include "../tsan.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -87,16 +88,9 @@ int switchto_no_cancellation(void);
 void switchto_set_cancellation(const int *state);
 
 /* close(2). ThreadSanitizer is to know of it: the number may be another thread's next. */
-#if defined(__SANITIZE_THREAD__)
-#define CLOSE_IS_SEEN
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define CLOSE_IS_SEEN
-#endif
-#endif
 static inline long sure_close(int fd)
 {
-#ifdef CLOSE_IS_SEEN
+#ifdef UNDER_TSAN
 	NO_CANCELLATION;
 
 	return close(fd) ? -errno : 0;
