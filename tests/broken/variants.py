@@ -30,7 +30,7 @@ on. Its fields replace those of the first entry, and its changes all changes of 
 function. A field without text and an "@" without lines only remove. "Until: 6.12" is in a
 variant that no later version has. "[name] 7.3" alone is one that no earlier version has.
 
-Further fields: Config, QEMU, Icount, Features, Seconds (see vm/broken); Tries (library/run).
+Further fields: Config, QEMU, Features, Seconds (see vm/broken); Tries (library/run).
 Exit status: 0 if all is well, 1 for a fault in the table or in TREE, 2 for a wrong command
 line.
 """
@@ -42,7 +42,7 @@ import subprocess
 import sys
 
 FIELDS = {"Owed": ".+", "Broken": ".+", "Caught by": r"\w[\w ]*", "Config": r"\w+", "QEMU": "-.+",
-          "Icount": "yes", "Features": "[A-Z_ ]+", "Seconds": r"\d+", "Tries": r"\d+",
+          "Features": "[A-Z_ ]+", "Seconds": r"\d+", "Tries": r"\d+",
           "Until": r"\d+\.\d+"}
 NEEDED = ["Owed", "Broken", "Caught by"]
 
