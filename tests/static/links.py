@@ -8,6 +8,7 @@ sites are not checked.
 """
 import os
 import re
+import signal
 import subprocess
 import sys
 import unicodedata
@@ -129,4 +130,5 @@ def main():
         sys.exit(f"tests/static/links.py: {wrong} of {links} relative links lead nowhere; correct them or their targets")
 
 
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may end first
 main()
