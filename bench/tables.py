@@ -8,7 +8,7 @@ line of its own:
     <!-- table: summary -->
     <!-- end of table -->
 
-A figure within a line: <!--=insn-switch-->1,098<!--/-->
+A figure within a line: <!--=insn-create-->40,253<!--/-->
 """
 
 import argparse
