@@ -8,9 +8,9 @@
  * with switchto_switch(): on a kernel with FUTEX_SWAP that is a hand-off of the CPU.
  *
  * Tasks share data as threads do: with locks or atomics, also if the scheduler has only one slot.
- * For a task loses its slot when it blocks in another call, or computes for longer than a slice (10
- * ms, see struct switchto_sched_options). The task goes on beside the other tasks of the slot, until
- * its next call of this library that may wait, or spawns. A call that has nothing to wait for, such as
+ * For a task loses its slot when it blocks in another call for some milliseconds, or computes for
+ * longer than a slice (10 ms, see struct switchto_sched_options). The task goes on beside the other
+ * tasks of the slot, until its next call of this library that may wait, or spawns. A call that has nothing to wait for, such as
  * switchto_mutex_lock() of a mutex that is free, or switchto_sem_post(), may not count. Only that keeps
  * one task from stopping the others.
  *
@@ -75,7 +75,11 @@
  * all of its work.
  *
  * Signal handlers must not call this library. Some of the calls that they make all the same end with
- * EDEADLK, others never return. A handler must not leave a call of this library by siglongjmp().
+ * EDEADLK, others never return. A handler must not leave a call of this library by siglongjmp(). It
+ * ends no wait, and no call fails with EINTR.
+ *
+ * The call that wakes a task or thread releases to it, and the woken call acquires. exit(3) in a task
+ * ends the program, while other tasks may still run.
  *
  * The child of a fork()
  * ---------------------
@@ -185,10 +189,10 @@ extern const struct switchto_policy switchto_priority;
 enum { SWITCHTO_PRIORITIES = 32 };
 
 /*
- * The earliest deadline first, then tasks without a deadline, first in, first out. If one slot can
- * meet all deadlines at all, and no task runs for long at a time, all are met. A deadline that has
- * passed still counts as early. Tasks with later deadlines may starve. After
- * a slice, a task loses its slot to any ready task, also to one with a later deadline.
+ * The earliest deadline first, then tasks without a deadline, first in, first out. If a slot can meet
+ * all deadlines, and tasks give way often, it does. A deadline that has passed still counts as early.
+ * Tasks with later deadlines may starve. After a slice, a task loses its slot to any ready task, also
+ * to one with a later deadline.
  */
 extern const struct switchto_policy switchto_edf;
 
@@ -205,7 +209,7 @@ extern const struct switchto_policy switchto_fair;
 struct switchto_sched_options {
 	size_t size;			      /* sizeof(struct switchto_sched_options) */
 	unsigned int slots;		      /* 1 to 1024; 0: one for each CPU of the caller */
-	const struct switchto_policy *policy; /* NULL: &switchto_fifo */
+	const struct switchto_policy *policy; /* NULL: &switchto_fifo. Outlives the scheduler */
 	/*
 	 * Of each task's thread, at least PTHREAD_STACK_MIN and room for thread-local storage; 0:
 	 * pthread's default.
@@ -230,7 +234,8 @@ struct switchto_sched_options {
 	int64_t slice;
 	/*
 	 * 0: on a kernel without FUTEX_SWAP the threads of a slot are bound to one CPU, see
-	 * switchto_sched_create(). SWITCHTO_NO_PLACE: the kernel places them.
+	 * switchto_sched_create(). SWITCHTO_NO_PLACE: the kernel places them, as suits tasks that
+	 * compute much and switch seldom.
 	 */
 	int place;
 };
@@ -452,7 +457,7 @@ int switchto_park(const struct timespec *deadline);
  * switchto_unpark() - end a task's park
  *
  * If the task is not parked, the next switchto_park() returns at once. At most one such
- * unpark is pending. Any thread may call it. Releases to the task.
+ * unpark is pending. Any thread may call it.
  *
  * Return: 0, or -1 and errno: ESRCH, @task has ended; EINVAL, @task is NULL; EPERM, a task of the
  * parent in the child of a fork().
@@ -495,8 +500,7 @@ int switchto_block_end(void);
  * is served first. But a mutex may be locked by a later one that runs, for at most a millisecond
  * after an unlock has first woken the oldest: the next unlock gives it to the oldest. All these
  * objects are ready for use when zeroed, need no end, and must not be moved, freed or zeroed while
- * in use. A call releases to the task or thread that it wakes, which acquires. switchto_cancel()
- * ends no wait for a mutex, but all other waits. A task that ends with a mutex locked ends the
+ * in use. switchto_cancel() ends no wait for a mutex, but all other waits. A task that ends with a mutex locked ends the
  * program, by abort(3): nobody could ever lock that mutex again.
  */
 
@@ -690,8 +694,7 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  *
  * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED; ENOMEM, also for the mark of
  * the descriptor, which a number of 4,194,304 or more never has; ENOSPC, no watch of epoll left
- * (/proc/sys/fs/epoll/max_user_watches); EINVAL, the deadline, or the task is in a blocking
- * region. EINTR does not occur.
+ * (/proc/sys/fs/epoll/max_user_watches); EINVAL, the deadline, or the task is in a blocking region.
  */
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline);
 ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline);
