@@ -17,6 +17,7 @@ import os
 import re
 import resource
 import shlex
+import signal
 import string
 import subprocess
 import sys
@@ -85,4 +86,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may end first
     main()

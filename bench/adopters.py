@@ -11,6 +11,7 @@ import glob
 import json
 import os
 import re
+import signal
 import statistics
 import sys
 
@@ -248,4 +249,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may end first
     main()

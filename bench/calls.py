@@ -6,6 +6,7 @@ import argparse
 import glob
 import json
 import os
+import signal
 import sys
 
 import results
@@ -101,4 +102,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may end first
     main()

@@ -3,6 +3,7 @@
 """Hold the results against the bounds that this project promises to keep."""
 
 import argparse
+import signal
 import sys
 
 import calls
@@ -290,4 +291,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may end first
     main()

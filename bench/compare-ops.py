@@ -4,6 +4,7 @@
 
 import argparse
 import re
+import signal
 import sys
 
 # Operations on two futexes differ so much between boots of one kernel: the order of
@@ -63,4 +64,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may end first
     sys.exit(main())

@@ -78,7 +78,6 @@ class Tables:
         self.rows_by_key = {(r["row"], r["backend"], r["placement"]): r for r in data["rows"]}
         self.ns = "ns under TCG" if self.state["accelerator"] == "tcg" else "ns"
         self.figures = {
-            "insn-switch": figure(self.value("BM_SwitchTo", "swap", ONE_CPU, "patched insn")),
             "insn-create": figure(1e9 / self.many["created_per_s"]),
             "insn-join": figure(1e9 / self.many["exited_per_s"]),
             "thread-kib": f"{self.many['sum'] / 1024:.0f}",

@@ -20,7 +20,6 @@ STATE = {"kernel": "", "CPU": "", "hypervisor": "hypervisor ", "SMT": "SMT ", "p
 PERCENTILES = ("p50", "p99", "p99.9")
 FIGURES = ("requests_per_s", "server_ns", "clients_ns", "p50", "p99")   # of host.py, in its order
 THREADS, TASKS = "thread per connection", "**tasks**, a slot for each CPU"
-ANNOUNCED = "**tasks**, announced, a slot for each CPU"
 PLAIN, APART, MANY, BLOCK = (load[0] for load in servers.host.LOADS)
 
 
@@ -128,11 +127,7 @@ class Host:
                 "host-hand-over": f"{hand_over['p50'] / 1000:.1f}",
                 "host-servers-spread": f"{self.data['servers_spread']}",
                 "host-gain": f"{futex / together:.1f}",
-                "host-spin": self.ns("BM_StdSemaphore", "", FREE),
-                "host-64": self.to_threads(PLAIN, TASKS),
-                "host-1000": self.to_threads(MANY, TASKS),
-                "host-block": self.to_threads(BLOCK, TASKS),
-                "host-announced": self.to_threads(BLOCK, ANNOUNCED)}
+                "host-64": self.to_threads(PLAIN, TASKS)}
 
     def switches(self):
         rows = []

@@ -4,6 +4,7 @@
 
 import json
 import os
+import signal
 import sys
 
 COLUMNS = ((1, 1), (64, 1), (1000, 1), (1, 64), (64, 64), (1000, 64))     # sessions, burst
@@ -178,4 +179,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may end first
     main()

@@ -4,6 +4,7 @@
 
 import argparse
 import os
+import signal
 import string
 import sys
 
@@ -290,4 +291,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may end first
     main()

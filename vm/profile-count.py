@@ -5,6 +5,7 @@
 import argparse
 import bisect
 import collections
+import signal
 import sys
 
 SWITCH = "__switch_to_asm"
@@ -130,6 +131,7 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may end first
     try:
         main()
     except (BadInput, OSError) as error:

@@ -20,8 +20,8 @@
 	X(END_EARLY)	 /* its place for early resumes is open, its word known */  \
 	X(BEGIN_LEAF)	 /* a part of the table is mapped, not in its place yet */  \
 	X(BEGIN_ASKED)	 /* a new thread has looked for an early resume */          \
-	X(BEGIN_SET)	 /* it knows itself, others don't know it */                \
-	X(BEGIN_WORD)	 /* they do, but the place for early resumes is open */     \
+	X(BEGIN_SET)	 /* its TLS is set, its word is not published yet */        \
+	X(BEGIN_WORD)	 /* the word is, but the place for early resumes is open */ \
 	X(BEGIN_CLOSED)	 /* an early resume was there, whose is being asked */      \
 	X(BEGIN_EARLY)	 /* it is for this thread, but not in its word yet */       \
 	X(EARLY_LIVES)	 /* an unknown target lives, but who is it? */              \

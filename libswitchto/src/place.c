@@ -543,10 +543,10 @@ static void unlock(struct thread *thread, pid_t tid, struct work *work)
 	}
 }
 
-/* That of the calling thread, with signals blocked. Another thread has it for a moment. */
+/* The lock of the calling thread, with signals blocked. Another thread has it for a moment. */
 static void lock_own(struct thread *me)
 {
-	/* Who has it may need this CPU, and have a lower priority. */
+	/* The thread that has it may need this CPU, and have a lower priority. */
 	const struct timespec moment = { .tv_nsec = 50000 };
 
 	for (int i = 0; !try_lock(me, false); i++) {

@@ -38,8 +38,8 @@ static inline uint32_t state_of(const struct thread *thread)
 }
 
 /*
- * Is the calling thread known? One's own word is UNKNOWN in the child of a fork
- * that ran no handlers, as _Fork() or clone(2): the thread is another one there.
+ * Is the calling thread registered? Its word is UNKNOWN in a child forked without handlers, as
+ * by _Fork() or clone(2): the thread has a new TID there.
  */
 static inline bool is_known_as(const struct thread *me)
 {

@@ -313,12 +313,11 @@ int switchto_thread_begin(void)
 	delay_point(BEGIN_CLOSED);
 
 	/*
-	 * One that came since we asked is compared as well, if that can be
-	 * done. If not it is taken for ours: to drop it might lose a resume,
-	 * and it is another's only if the TID changed hands between the giver's
-	 * look at that one and now (tests/model/, BEGIN_GUESSES). One for a
-	 * thread that had this TID and never called is dropped. If there is a
-	 * resume in the word by now, this one came before it and is one with it.
+	 * Recheck a resume that raced with the lookup; accept it if it cannot be
+	 * identified. To drop it might lose a resume. It is for another thread only
+	 * if the TID was recycled since the giver looked (tests/model/,
+	 * BEGIN_GUESSES). A resume for a thread that had this TID and never called is
+	 * dropped. If the word has a resume by now, the two are one.
 	 */
 	if (!mine && early_resume(tid, 0, &mine))
 		mine = early;

@@ -38,6 +38,7 @@ line.
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -266,4 +267,5 @@ def main(words):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may end first
     sys.exit(main(sys.argv[1:]))

@@ -21,6 +21,7 @@ An exempt line that is reached is no fault: some are reached only in a race.
 import json
 import os
 import re
+import signal
 import sys
 
 
@@ -132,4 +133,5 @@ def main():
         die(f"wanted arguments about lines that are there, found {len(stale)} others; correct {exempt}")
 
 
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may end first
 main()

@@ -18,6 +18,7 @@ import argparse
 import fnmatch
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -198,4 +199,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may end first
     sys.exit(main())

@@ -34,4 +34,9 @@ for f in "${python[@]}"; do
 	python3 -c 'import sys; compile(open(sys.argv[1], "rb").read(), sys.argv[1], "exec")' "$f" || status=1
 done
 pyflakes3 "${python[@]}" || status=1
+# The reader of a list, such as head, may end before the list does.
+while IFS= read -r f; do
+	said=$(exec 3> >(:) && wait $! && { "./$f" --help 2>&1 >&3 || true; })
+	[ -z "$said" ] || { echo "$f --help: wanted silence when its reader is gone, found: ${said##*$'\n'}"; status=1; }
+done < <(git ls-files -s -- "${python[@]}" | sed -n 's/^100755.*\t//p' | xargs grep -l -e argparse -e '"--help"')
 [ $status -eq 0 ] || die "of ${#shell[@]} shell and ${#python[@]} Python scripts, the above have faults"

@@ -8,11 +8,11 @@
  * with switchto_switch(): on a kernel with FUTEX_SWAP that is a hand-off of the CPU.
  *
  * Tasks share data as threads do: with locks or atomics, also if the scheduler has only one slot.
- * For a task loses its slot when it blocks in another call, or computes for longer than a slice (10
- * ms, see struct switchto_sched_options). The task goes on beside the other tasks of the slot, until
- * its next call of this library that may wait, or spawns. A call that has nothing to wait for, such as
- * switchto_mutex_lock() of a mutex that is free, or switchto_sem_post(), may not count. Only that keeps
- * one task from stopping the others.
+ * So that no task stops the others, a task loses its slot when it blocks in another call for some
+ * milliseconds, or computes for longer than a slice (10 ms, see struct switchto_sched_options). It
+ * goes on beside the other tasks of the slot, until its next call of this library that may wait, or
+ * spawns. A call that has nothing to wait for, such as switchto_mutex_lock() of a free mutex, or
+ * switchto_sem_post(), may not count.
  *
  * The thread of a task that waits may wait for the events of its whole slot, until another task is
  * ready. So a task with a low priority (nice(2), SCHED_IDLE) makes the others late when it waits, or
@@ -74,8 +74,12 @@
  * No call is a cancellation point of pthread_cancel(3): a call of a thread that is to be cancelled does
  * all of its work.
  *
- * Signal handlers must not call this library. Some of the calls that they make all the same end with
- * EDEADLK, others never return. A handler must not leave a call of this library by siglongjmp().
+ * Signal handlers must not call this library: such a call may fail with EDEADLK, or never return. A
+ * handler must not leave a call of this library by siglongjmp(). It ends no wait, and no call fails
+ * with EINTR.
+ *
+ * The call that wakes a task or thread releases to it, and the woken call acquires. exit(3) in a
+ * task ends the program, while other tasks may still run.
  *
  * The child of a fork()
  * ---------------------
@@ -171,7 +175,7 @@ struct switchto_policy {
 /*
  * First in, first out. But tasks that were woken run next, in the order of their wakes: at most 16 of
  * them in a row, then one of the others. Nobody starves. A task whose descriptor is ready is one of
- * the others: it is late by what the tasks take that were ready before.
+ * the others: it runs after those that were ready before it.
  */
 extern const struct switchto_policy switchto_fifo;
 
@@ -185,10 +189,10 @@ extern const struct switchto_policy switchto_priority;
 enum { SWITCHTO_PRIORITIES = 32 };
 
 /*
- * The earliest deadline first, then tasks without a deadline, first in, first out. If one slot can
- * meet all deadlines at all, and no task runs for long at a time, all are met. A deadline that has
- * passed still counts as early. Tasks with later deadlines may starve. After
- * a slice, a task loses its slot to any ready task, also to one with a later deadline.
+ * The earliest deadline first, then tasks without a deadline, first in, first out. If a slot can
+ * meet all deadlines, and tasks give way often, it does. A deadline that has passed still counts as
+ * early. Tasks with later deadlines may starve. After a slice, a task loses its slot to any ready
+ * task, also to one with a later deadline.
  */
 extern const struct switchto_policy switchto_edf;
 
@@ -205,7 +209,7 @@ extern const struct switchto_policy switchto_fair;
 struct switchto_sched_options {
 	size_t size;			      /* sizeof(struct switchto_sched_options) */
 	unsigned int slots;		      /* 1 to 1024; 0: one for each CPU of the caller */
-	const struct switchto_policy *policy; /* NULL: &switchto_fifo */
+	const struct switchto_policy *policy; /* NULL: &switchto_fifo. Outlives the scheduler */
 	/*
 	 * Of each task's thread, at least PTHREAD_STACK_MIN and room for thread-local storage; 0:
 	 * pthread's default.
@@ -230,7 +234,8 @@ struct switchto_sched_options {
 	int64_t slice;
 	/*
 	 * 0: on a kernel without FUTEX_SWAP the threads of a slot are bound to one CPU, see
-	 * switchto_sched_create(). SWITCHTO_NO_PLACE: the kernel places them.
+	 * switchto_sched_create(). SWITCHTO_NO_PLACE: the kernel places them, as suits tasks that
+	 * compute much and switch seldom.
 	 */
 	int place;
 };
@@ -347,8 +352,8 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags);
  *
  * In the child of a fork() it frees a scheduler of the parent, which may run there. If it is called
  * while exit(3) ends the program, and there are tasks, it does nothing. This is so for the destructor
- * of a static object, or a function of atexit(3), from before the scheduler had its first task of
- * another thread, or first ran.
+ * of a static object, or a function of atexit(3), that was registered before the scheduler had its
+ * first task of another thread, or first ran.
  *
  * It waits for a moment, until other schedulers have no event in hand for tasks of @sched.
  *
@@ -452,7 +457,7 @@ int switchto_park(const struct timespec *deadline);
  * switchto_unpark() - end a task's park
  *
  * If the task is not parked, the next switchto_park() returns at once. At most one such
- * unpark is pending. Any thread may call it. Releases to the task.
+ * unpark is pending. Any thread may call it.
  *
  * Return: 0, or -1 and errno: ESRCH, @task has ended; EINVAL, @task is NULL; EPERM, a task of the
  * parent in the child of a fork().
@@ -491,13 +496,12 @@ int switchto_block_end(void);
 /* --- synchronisation --- */
 
 /*
- * Between tasks, and between tasks and other threads. The task or thread that has waited longest
- * is served first. But a mutex may be locked by a later one that runs, for at most a millisecond
- * after an unlock has first woken the oldest: the next unlock gives it to the oldest. All these
- * objects are ready for use when zeroed, need no end, and must not be moved, freed or zeroed while
- * in use. A call releases to the task or thread that it wakes, which acquires. switchto_cancel()
- * ends no wait for a mutex, but all other waits. A task that ends with a mutex locked ends the
- * program, by abort(3): nobody could ever lock that mutex again.
+ * Between tasks, and between tasks and other threads. The task or thread that has waited longest is
+ * served first. But a mutex may be locked by a later one that runs, for at most a millisecond after
+ * an unlock has first woken the oldest: the next unlock gives it to the oldest. All these objects
+ * are ready for use when zeroed, need no end, and must not be moved, freed or zeroed while in use.
+ * switchto_cancel() ends no wait for a mutex, but all other waits. A task that ends with a mutex
+ * locked ends the program, by abort(3): nobody could ever lock that mutex again.
  */
 
 struct switchto_mutex {
@@ -507,7 +511,7 @@ struct switchto_mutex {
 
 /*
  * A mutex that unlock gives to the one that has waited longest, each time. For order, not for speed:
- * with short sections, each one that is contended costs a switch.
+ * each contended section costs a switch, however short it is.
  *
  *	struct switchto_mutex mutex = SWITCHTO_MUTEX_STRICT;
  */
@@ -578,7 +582,7 @@ struct switchto_group {
 	unsigned long count;
 };
 
-/* The same. So no "negative" @count: switchto_group_done() reduces it. */
+/* The same, also for a "negative" @count: switchto_group_done() reduces the count. */
 void switchto_group_add(struct switchto_group *group, unsigned long count);
 /* Return: 0, or -1 and errno: EINVAL, the count is 0 already. */
 int switchto_group_done(struct switchto_group *group);
@@ -594,10 +598,11 @@ struct switchto_chan;
 /* Return: 0, or -1 and errno: EINVAL, @item_size is 0, or @chan_out NULL; ENOMEM. */
 int switchto_chan_create(struct switchto_chan **chan_out, size_t item_size, size_t capacity);
 /*
- * NULL: does nothing. Return: 0, or -1 and EBUSY: somebody is in a call for the channel. While exit(3)
- * ends the program, it does nothing then: in the destructor of a static object, or a function of
- * atexit(3), from before the first wait for the channel. A send, receive or close of the caller that is
- * over has ended the other side's call as far as the channel is concerned, though it may return later.
+ * NULL: does nothing. Return: 0, or -1 and EBUSY: somebody is in a call for the channel. While
+ * exit(3) ends the program, it does nothing then: in the destructor of a static object, or a
+ * function of atexit(3), that was registered before the first wait for the channel. When a send,
+ * receive or close has returned, the other side does not touch the channel any more, though its
+ * call may return later.
  */
 int switchto_chan_destroy(struct switchto_chan *chan);
 
@@ -690,8 +695,7 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  *
  * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED; ENOMEM, also for the mark of
  * the descriptor, which a number of 4,194,304 or more never has; ENOSPC, no watch of epoll left
- * (/proc/sys/fs/epoll/max_user_watches); EINVAL, the deadline, or the task is in a blocking
- * region. EINTR does not occur.
+ * (/proc/sys/fs/epoll/max_user_watches); EINVAL, the deadline, or the task is in a blocking region.
  */
 ssize_t switchto_read(int fd, void *buffer, size_t size, const struct timespec *deadline);
 ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline);
@@ -779,7 +783,7 @@ int switchto_openat(int folder, const char *path, int flags, mode_t mode);
 int switchto_fsync(int fd);
 
 #ifdef WEXITED /* POSIX.1-2008 */
-/* The end of one process ends the wait at once. Else children are looked at every 10 ms. */
+/* A wait for the end of one process (P_PID) ends at once. For others, it looks every 10 ms. */
 int switchto_waitid(idtype_t idtype, id_t id, siginfo_t *info, int options,
 		    const struct timespec *deadline);
 #endif

@@ -69,9 +69,10 @@
  * Signals
  * -------
  * A handler may call switchto_resume() and switchto_version(), and no other function of
- * the library. A handler does not end a wait or a switch, with or without SA_RESTART, on
- * either backend: no call needs a loop for EINTR. (EINTR has one cause: a handler forked
- * during the call and returned in the child, where no thread resumes the caller.)
+ * the library. A handler does not end a wait or a switch, nor move a deadline, with or without
+ * SA_RESTART, on either backend: no call needs a loop for EINTR. (EINTR has one cause: a handler
+ * forked during the call and returned in the child, where no thread resumes the caller.) Stopping
+ * and continuing the process does not end a wait either.
  *
  * A handler that is to end the wait of its own thread sets a flag and resumes that thread,
  * whose TID gettid(2) returns. Look at the flag after each return: the wait may also return
@@ -84,7 +85,8 @@
  *
  * Cancellation: the calls are not cancellation points. To end a thread's wait, set a flag
  * and resume the thread. Asynchronous cancellation is safe only in switchto_wait() and
- * switchto_wait_until(), and only after the thread has called switchto_self().
+ * switchto_wait_until(), and only after the thread has called switchto_self(). Elsewhere a target
+ * may sleep on although it has its resume, and first calls of other threads may block.
  *
  * Initialization errors
  * ---------------------

@@ -13,7 +13,7 @@
  *
  * Input of streams is polled level-triggered: a slot that polls finds the descriptor again as long as
  * it has something. So after a read that returned less than it asked for the mark is NOT_READY,
- * whatever ended that read. Who does not read would be found again and again. So a mark that was
+ * whatever ended that read. If nobody reads, it would be found again and again. So a mark that was
  * reported REPORTS times goes over to edge-triggered, for its lifetime, and so does one that is polled
  * for output. Then a short read says nothing, which STICKY in the word says, and a task reads until
  * EAGAIN. So it is from the start for all but streams: of these, a short read mostly leaves more.

@@ -40,9 +40,9 @@
 enum { SOON = 20 * USEC, BUSY = 800 * USEC, BUSY_NO_SPARE_CPU = 4000 * USEC, IDLE = 10000 * USEC };
 
 /*
- * After a look at a task that is outside comes another one soon, to see whether it has gone on. And
- * who blocks once often does it again: for so many looks after the monitor took a slot from a task
- * that blocked unannounced, all come as soon.
+ * After a look at a task that is outside comes another one soon, to see whether it has gone on. A
+ * task that has blocked often blocks again: for so many looks after the monitor took a slot from a
+ * task that blocked unannounced, all come as soon.
  */
 enum { ALERT = 50 * USEC, ALERT_LOOKS = 64, TAKEN = 0 };
 

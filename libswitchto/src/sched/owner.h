@@ -15,7 +15,7 @@
  *	leave		INSIDE		USER		the owner
  *	pass		INSIDE		INSIDE, next	the owner, to another worker
  *	take		USER, BLOCKING	INSIDE, next	any thread; then it grants the slot
- *	grant, begin	INSIDE		INSIDE		who has taken it, or begins the scheduler
+ *	grant, begin	INSIDE		INSIDE		that thread, or the beginner of the slot
  *	visit		USER		VISITED		any thread of the scheduler
  *	end_visit	VISITED		USER		the same
  *	block		USER		BLOCKING	the owner

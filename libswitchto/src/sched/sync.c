@@ -517,7 +517,7 @@ static int wait_in(struct switchto_queue *queue, nsec_t deadline, struct switcht
 	if (error == EPERM)
 		return error;
 	if (error && !queued_claim(queued)) {
-		/* Who has claimed it will fire. */
+		/* The thread that has claimed it will fire. */
 		switchto_waiter_wait(&queued->waiter, NEVER, false);
 		error = 0;
 	}

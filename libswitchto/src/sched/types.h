@@ -63,7 +63,7 @@
 #include <semaphore.h>
 #include <signal.h>
 
-/* task->state. None but TOKEN: it runs, is ready, or has been claimed. */
+/* task->state. 0 or TOKEN: the task runs, is ready, or has been claimed. */
 enum {
 	TOKEN = 1,    /* an unpark is pending; not with PARKED */
 	PARKED = 2,   /* sleeps in switchto_park() */
@@ -77,7 +77,7 @@ enum { WAITING_IO = 6 };
 
 typedef void task_fn(void *arg);
 
-/* Where a task, or another thread, waits until it is told to go on: sleep.h, wake.h. */
+/* Where a task, or another thread, waits for a wake: sleep.h, wake.h. */
 struct waiter {
 	struct switchto_task *task; /* NULL: another thread */
 	_Atomic uint32_t fired;

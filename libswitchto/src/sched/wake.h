@@ -8,11 +8,11 @@
  * one of several that would wake it does. The task may be claimed before it has picked, and may pick
  * itself: then it returns without a switch.
  *
- * A task that waits for a mutex is LOCKING, and nobody claims it: only who gives it the mutex makes
- * it ready, once.
+ * A task that waits for a mutex is LOCKING, and nobody claims it: the thread that gives it the
+ * mutex makes it ready, once.
  *
- * Wakes of a WAITING task may come too many: each wait looks at its own condition again. The memory of
- * a task is used for tasks until the scheduler is destroyed, so a late one does no harm.
+ * A WAITING task may be woken spuriously: each wait rechecks its condition. The memory of a task is
+ * used for tasks until the scheduler is destroyed, so a late wake does no harm.
  */
 #ifndef SWITCHTO_SCHED_WAKE_H
 #define SWITCHTO_SCHED_WAKE_H
