@@ -404,6 +404,22 @@ static enum step first_step(struct performance *p)
 	return p->at.result == -EINTR ? LOOKS : DONE;
 }
 
+/*
+ * Once it was listed, another thread may be at the list, and at the turn, just now. And whoever made the
+ * word UNKNOWN may be about to wake the caller with EBADF: not in its next wait. Both hold the lock.
+ */
+static bool is_touched(const struct performance *p)
+{
+	struct direction *direction;
+
+	if (p->was_listed)
+		return true;
+	if (!p->at.waited && !p->at.error)
+		return false;
+	direction = direction_of(p);
+	return atomic_load(&direction->first) || atomic_load(&direction->word) == UNKNOWN;
+}
+
 __attribute__((noinline)) long switchto_request_resume(struct worker *me, const struct request *r,
 						       struct progress progress)
 {
@@ -426,8 +442,7 @@ __attribute__((noinline)) long switchto_request_resume(struct worker *me, const 
 		else
 			step = step == CALLS ? call(&p) : found_nothing(&p);
 	}
-	/* Once listed, with the lock: another thread may be at the list, and at the turn, just now. */
-	if (p.was_listed || ((p.at.waited || p.at.error) && atomic_load(&direction_of(&p)->first)))
+	if (is_touched(&p))
 		switchto_turn_end(p.mark, direction_of(&p), &p.turn);
 	return p.at.result;
 }
