@@ -139,19 +139,9 @@ static inline enum step look(struct performance *p)
 	return p->checked ? CALLS : CHECKS;
 }
 
-/* Before a wait, which the end of the descriptor is to end. */
-static void note(struct performance *p)
+static inline bool is_gone(const struct performance *p)
 {
-	if (p->at.noted)
-		return;
-	p->at.noted = true;
-	p->at.closes = switchto_mark_closes(p->r->fd);
-}
-
-/* The descriptor was closed since then: the next call would be one of another descriptor. */
-static bool is_gone(const struct performance *p)
-{
-	return p->at.noted && switchto_mark_closes(p->r->fd) != p->at.closes;
+	return closed_since(p->r->fd, p->at.closes);
 }
 
 /* The call was in the word for a moment: others may have seen it there, and wait for their turn. */
@@ -205,7 +195,6 @@ static inline enum step wait_once(struct performance *p)
 {
 	long error;
 
-	note(p);
 	error = wait_in_mark(p);
 	if (is_gone(p))
 		error = -EBADF;
@@ -335,7 +324,6 @@ static enum step found_no_room(struct performance *p)
 	if (p->naps >= IN_VAIN_TO_IP && (domain == AF_INET || domain == AF_INET6))
 		return done(p, -EAGAIN);
 	p->tries = true;
-	note(p);
 	error = switchto_request_nap(&p->naps, r->deadline);
 	if (is_gone(p))
 		error = -EBADF;
@@ -391,6 +379,8 @@ static enum step first_step(struct performance *p)
 {
 	const int error = p->at.error;
 
+	if (!p->at.closes)
+		p->at.closes = closes_now();
 	if (error == ESTALE)
 		leave_word(p);
 	p->late = error == ETIMEDOUT;
@@ -452,11 +442,11 @@ long switchto_request_perform(struct worker *me, const struct request *r)
 	return switchto_request_resume(me, r, no_progress);
 }
 
-long switchto_request_go_on(struct worker *me, const struct request *r, unsigned int closes)
+long switchto_request_go_on(struct worker *me, const struct request *r, uint64_t closes)
 {
 	struct progress p = no_progress;
 
-	p.noted = true;
+	window();
 	p.closes = closes;
 	return switchto_request_resume(me, r, p);
 }
