@@ -349,8 +349,8 @@ int switchto_mark_add(struct slot *slot, int fd, bool output)
 }
 
 /*
- * Closes @fd, or has the caller do so. A socket that waits for what it has not sent yet (SO_LINGER) has
- * another number then. A file has no waits that a new descriptor might be mixed up with.
+ * Closes @fd, or has the caller do so. A socket that waits for what it has not sent yet (SO_LINGER), or
+ * a device, has another number then. A file has no waits that a new descriptor might be mixed up with.
  */
 static int close_now(int fd, int *left)
 {
@@ -362,9 +362,13 @@ static int close_now(int fd, int *left)
 	if (!getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &size)) {
 		if (linger.l_onoff && linger.l_linger)
 			*left = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	} else if (!fstat(fd, &found) && S_ISREG(found.st_mode)) {
-		*left = fd;
-		return 0;
+	} else if (!fstat(fd, &found)) {
+		if (S_ISCHR(found.st_mode) || S_ISBLK(found.st_mode))
+			*left = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+		if (S_ISREG(found.st_mode)) {
+			*left = fd;
+			return 0;
+		}
 	}
 	error = (int)-sure_close(fd);
 	/* Interrupted, it is closed all the same. */
