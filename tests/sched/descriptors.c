@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -937,6 +938,60 @@ static void handed_over(void **state)
 	close_ends();
 }
 
+/* The mark says that there was something. */
+static void receive_one(void *arg)
+{
+	char byte;
+
+	(void)arg;
+	have_polled();
+	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, NULL), 1);
+}
+
+/* In another scheduler, the number is a file's, and then that of a listener that blocks. */
+static void send_and_accept(void *arg)
+{
+	const struct sockaddr *name = (const struct sockaddr *)&server_name;
+	int file = memfd_create("file", 0), server = socket(AF_UNIX, SOCK_STREAM, 0);
+	int client = socket(AF_UNIX, SOCK_STREAM, 0);
+	off_t offset = 0;
+
+	(void)arg;
+	CHECK_EQ(&verdict, pwrite(file, "x", 1, 0), 1);
+	CHECK_EQ(&verdict, dup2(file, ends[0]), ends[0]);
+	CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_STREAM, 0, next), 0);
+	CHECK_EQ(&verdict, switchto_sendfile(next[0], ends[0], &offset, 1, NULL), 1);
+	CHECK_EQ(&verdict, bind(server, name, NAME_SIZE), 0);
+	CHECK_EQ(&verdict, listen(server, 1), 0);
+	CHECK_EQ(&verdict, connect(client, name, NAME_SIZE), 0);
+	CHECK_EQ(&verdict, dup2(server, ends[0]), ends[0]);
+	close(file);
+	close(server);
+	file = switchto_accept(ends[0], NULL, NULL, 0, NULL);
+	CHECK(&verdict, file >= 0);
+	CHECK(&verdict, fcntl(ends[0], F_GETFL) & O_NONBLOCK);
+	close(file);
+	close(client);
+	close(next[0]);
+	close(next[1]);
+}
+
+static void file_elsewhere(void **state)
+{
+	struct switchto_sched *first = new_sched(NULL), *second = new_sched(NULL);
+
+	(void)state;
+	snprintf(server_name.sun_path + 1, NAME_SIZE, "%010d", getpid());
+	new_pair();
+	spawn(first, receive_one, NULL);
+	assert_int_equal(switchto_sched_run(first), 0);
+	spawn(second, send_and_accept, NULL);
+	run_in_time(second);
+	run_tasks(first);
+	close_ends();
+}
+
 static void *run_here(void *sched)
 {
 	CHECK_EQ(&verdict, switchto_sched_run(sched), 0);
@@ -1240,6 +1295,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(turns_passed_on),
 		cmocka_unit_test(reader_behind_a_watcher),
 		cmocka_unit_test(files),
+		cmocka_unit_test(file_elsewhere),
 		cmocka_unit_test(stray_and_deadline),
 		cmocka_unit_test(old_wait_only),
 		cmocka_unit_test(closed_before_they_go_on),

@@ -10,8 +10,12 @@
 #include <linux/io_uring.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <switchto/switchto.h>
@@ -42,6 +46,20 @@ void switchto_sched_window(void)
 	CHECK_EQ(&verdict, write(wakes[1], "", 1), 1);
 	while (!atomic_load(&begun))
 		usleep(50);
+}
+
+static struct switchto_sched *without_slices(unsigned int wanted)
+{
+	const struct switchto_sched_options options = {
+		.size = sizeof(options),
+		.slots = wanted,
+		.slice = SWITCHTO_NO_SLICE,
+	};
+	struct switchto_sched *sched;
+
+	verdict = (struct verdict){ 0 };
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	return sched;
 }
 
 static unsigned int open_files(void)
@@ -362,6 +380,79 @@ static void monitor_does_not_oversleep(void **state)
 	assert_true(least < NSEC_PER_SEC / 200);
 }
 
+/* --- a task in a blocking region makes calls, and its slot is another one's --- */
+
+static struct switchto_sem posted;
+static atomic_uint asked, answered;
+static atomic_bool ticked;
+
+/* More than a budget, each time that the other one asks for it. */
+static void post_in_a_region(void *arg)
+{
+	(void)arg;
+	others = true;
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	for (unsigned int n = 0; !atomic_load(&begun); n++) {
+		for (int i = 0; n && i < 200; i++)
+			switchto_sem_post(&posted);
+		atomic_store(&answered, n);
+		while (atomic_load(&asked) == n && !atomic_load(&begun))
+			sched_yield();
+	}
+	CHECK_EQ(&verdict, switchto_block_end(), 0);
+}
+
+static void tick_once(void *arg)
+{
+	const struct timespec soon = in(NSEC_PER_SEC / 1000);
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	atomic_store(&ticked, true);
+}
+
+static void post_now_and_then(void *arg)
+{
+	int there = 0;
+
+	others = true;
+	/* The monitor is not to look after the slot. */
+	atomic_store(&looks, 1);
+	while (!there)
+		CHECK_EQ(&verdict, ioctl(wakes[0], FIONREAD, &there), 0);
+	switchto_sem_post(&posted);
+	spawn(NULL, tick_once, arg);
+	CHECK_EQ(&verdict, switchto_yield(), 0);
+	for (unsigned int n = 1; n <= 100 && !atomic_load(&ticked); n++) {
+		const long long until = thread_cpu_ns() + NSEC_PER_SEC / 10000;
+
+		while (thread_cpu_ns() < until)
+			;
+		atomic_store(&asked, n);
+		while (atomic_load(&answered) != n)
+			sched_yield();
+		switchto_sem_post(&posted);
+	}
+	CHECK(&verdict, atomic_load(&ticked));
+	atomic_store(&begun, true);
+}
+
+/* They are not to fill its budget again. */
+static void region_fills_no_budget(void **state)
+{
+	struct switchto_sched *sched = without_slices(1);
+
+	(void)state;
+	assert_int_equal(pipe(wakes), 0);
+	atomic_store(&begun, false);
+	others = true;
+	spawn(sched, post_in_a_region, NULL);
+	spawn(sched, post_now_and_then, NULL);
+	run_tasks(sched);
+	close(wakes[0]);
+	close(wakes[1]);
+}
+
 /* --- a handler that interrupts the scheduler, and calls it --- */
 
 static struct switchto_mutex taken;
@@ -412,60 +503,447 @@ static void interrupted(void **state)
 /* --- a thread is still in a call when the scheduler is destroyed --- */
 
 static struct switchto_task *sleeper;
-static atomic_bool parked, awake, destroys;
+static atomic_bool parked, awake, inside, destroys, leaves;
 
 static void stay(void)
 {
+	atomic_store(&inside, true);
 	while (!atomic_load(&destroys))
 		usleep(100);
-	usleep(20000);
+	usleep(10000);
+	atomic_store(&leaves, true);
 }
 
-static void *wake_and_stay(void *arg)
+static void say_parked(void)
 {
-	while (!atomic_load(&parked))
-		usleep(100);
-	/* The second one is when the task can be run. */
-	skipped = 1;
-	at_window = stay;
-	CHECK_EQ(&verdict, switchto_unpark(sleeper), 0);
-	CHECK(&verdict, !at_window);
-	return arg;
-}
-
-static void sleep_once(void *arg)
-{
-	(void)arg;
-	CHECK_EQ(&verdict, switchto_park(NULL), 0);
-	atomic_store(&awake, true);
+	atomic_store(&parked, true);
 }
 
 /* The slot does not sleep, so nobody need wake it. */
 static void keep_busy(void *arg)
 {
 	(void)arg;
-	atomic_store(&parked, true);
 	while (!atomic_load(&awake))
 		CHECK_EQ(&verdict, switchto_yield(), 0);
-	CHECK_EQ(&verdict, switchto_join(sleeper), 0);
+}
+
+static void sleep_once(void *arg)
+{
+	spawn(NULL, keep_busy, arg);
+	skipped = 1;
+	at_window = say_parked;
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+	atomic_store(&awake, true);
+}
+
+static void end_meanwhile(void *arg)
+{
+	(void)arg;
+	atomic_store(&parked, true);
+	while (!atomic_load(&inside))
+		switchto_yield();
+}
+
+/* Mostly after the call has begun. */
+static void end_soon(void *arg)
+{
+	(void)arg;
+	atomic_store(&parked, true);
+	usleep(1000);
+}
+
+static const struct visit {
+	int (*call)(struct switchto_task *task);
+	void (*task)(void *arg);
+	unsigned int window; /* where the task has what it needs to end, or has ended */
+	bool is_done;	     /* the call touches nothing after that */
+} visits[] = {
+	{ switchto_unpark, sleep_once, 1, false },    { switchto_unpark, end_meanwhile, 0, true },
+	{ switchto_cancel, end_meanwhile, 0, false }, { switchto_end, end_meanwhile, 0, false },
+	{ switchto_join, end_soon, 0, false },	      { switchto_detach, nothing, 0, false },
+};
+
+static void *call_and_stay(void *visit)
+{
+	const struct visit *v = visit;
+
+	while (!atomic_load(&parked))
+		usleep(100);
+	skipped = v->window;
+	at_window = stay;
+	CHECK_EQ(&verdict, v->call(sleeper), 0);
+	CHECK(&verdict, !at_window);
+	return NULL;
 }
 
 static void destroy_waits(void **state)
 {
-	struct switchto_sched *sched;
+	(void)state;
+	for (size_t i = 0; i < sizeof(visits) / sizeof(*visits); i++) {
+		struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
+		struct visit visit = visits[i];
+		pthread_t thread;
+
+		atomic_store(&parked, false);
+		atomic_store(&awake, false);
+		atomic_store(&inside, false);
+		atomic_store(&destroys, false);
+		atomic_store(&leaves, false);
+		sleeper = spawn_handle(sched, visit.task, NULL);
+		assert_int_equal(pthread_create(&thread, NULL, call_and_stay, &visit), 0);
+		assert_int_equal(switchto_sched_run(sched), 0);
+		atomic_store(&parked, true);
+		while (!atomic_load(&inside))
+			usleep(100);
+		atomic_store(&destroys, true);
+		assert_int_equal(switchto_sched_destroy(sched), 0);
+		CHECK(&verdict, visit.is_done || atomic_load(&leaves));
+		pthread_join(thread, NULL);
+		verdict_assert(&verdict);
+	}
+}
+
+/* --- a descriptor is closed just when the wait for it ends --- */
+
+static atomic_bool reads, reads_too, closed, returned;
+
+static void say_reads(void)
+{
+	atomic_store(&reads, true);
+}
+
+static void say_reads_too(void)
+{
+	atomic_store(&reads_too, true);
+}
+
+/* So that a wait for it passes through the same windows each time. */
+static void have_polled(int fd)
+{
+	const struct timespec past = { 0 };
+	char byte;
+
+	CHECK_ERR(&verdict, switchto_read(fd, &byte, 1, &past), ETIMEDOUT);
+}
+
+static void read_first(void *arg)
+{
+	char byte;
+
+	(void)arg;
+	have_polled(ends[0]);
+	skipped = 2;
+	at_window = say_reads;
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, NULL), EBADF);
+}
+
+static void read_second(void *arg)
+{
+	char byte;
+
+	(void)arg;
+	at_window = say_reads_too;
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, NULL), EBADF);
+	atomic_store(&returned, true);
+}
+
+/* In the thread that closes, which has ended the turn of the second, and is about to wake it. */
+static void cancel_second(void)
+{
+	CHECK_EQ(&verdict, switchto_cancel(sleeper), 0);
+	for (int i = 0; i < 100 && !atomic_load(&returned); i++)
+		usleep(100);
+	CHECK(&verdict, !atomic_load(&returned));
+}
+
+static void *close_for_both(void *sched)
+{
+	while (!atomic_load(&reads))
+		usleep(100);
+	/* In the other slot: the first one may wait for the lock of the mark. */
+	sleeper = spawn_handle(sched, read_second, NULL);
+	while (!atomic_load(&reads_too))
+		usleep(100);
+	skipped = 4;
+	at_window = cancel_second;
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	/* On a busy machine, the mark may have been dropped, and these were not the windows. */
+	at_window = NULL;
+	CHECK_EQ(&verdict, switchto_join(sleeper), 0);
+	return NULL;
+}
+
+/* Its turn is on the stack of the second one. */
+static void turn_ends_twice(void **state)
+{
+	struct switchto_sched *sched = new_sched_with(NULL, 0, 2);
 	pthread_t thread;
 
 	(void)state;
-	slots = 1;
-	sched = new_sched(NULL);
-	sleeper = spawn_handle(sched, sleep_once, NULL);
-	spawn(sched, keep_busy, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, wake_and_stay, NULL), 0);
+	assert_int_equal(pipe(ends), 0);
+	atomic_store(&reads, false);
+	atomic_store(&reads_too, false);
+	atomic_store(&returned, false);
+	spawn(sched, read_first, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, close_for_both, sched), 0);
 	assert_int_equal(switchto_sched_run(sched), 0);
-	atomic_store(&destroys, true);
-	run_tasks(sched);
 	pthread_join(thread, NULL);
-	verdict_assert(&verdict);
+	run_tasks(sched);
+	close(ends[1]);
+}
+
+static void until_closed(void)
+{
+	atomic_store(&reads_too, true);
+	while (!atomic_load(&closed))
+		usleep(100);
+}
+
+/* Its first wait ends by the deadline, and that is all. */
+static void read_and_sleep(void *arg)
+{
+	struct timespec soon = in(NSEC_PER_SEC / 500);
+	char byte;
+
+	(void)arg;
+	have_polled(ends[0]);
+	skipped = 2;
+	at_window = say_reads;
+	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, &soon), -1);
+	/* If the other thread was late. */
+	CHECK(&verdict, errno == EBADF || errno == ETIMEDOUT);
+	soon = in(NSEC_PER_SEC / 10000);
+	skipped = 1;
+	at_window = until_closed;
+	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	CHECK(&verdict, !at_window);
+}
+
+/* In the thread that closes, which has ended the wait, and is about to wake the task. */
+static void until_next(void)
+{
+	for (int i = 0; i < 200 && !atomic_load(&reads_too); i++)
+		usleep(100);
+}
+
+static void *close_late(void *arg)
+{
+	while (!atomic_load(&reads))
+		usleep(100);
+	skipped = 0;
+	at_window = until_next;
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK(&verdict, !at_window);
+	atomic_store(&closed, true);
+	return arg;
+}
+
+static void error_comes_late(void **state)
+{
+	struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(pipe(ends), 0);
+	atomic_store(&reads, false);
+	atomic_store(&reads_too, false);
+	atomic_store(&closed, false);
+	spawn(sched, read_and_sleep, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, close_late, NULL), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	pthread_join(thread, NULL);
+	run_tasks(sched);
+	close(ends[1]);
+}
+
+/* --- the number is another descriptor's before a call goes on after a part --- */
+
+enum { GREAT = 1 << 20, MANY_PACKETS = 1000 };
+
+static char great[GREAT];
+static int next[2];
+
+/* The first of it has little room. */
+static void make_pair(int type)
+{
+	const int little = 4096;
+
+	CHECK_EQ(&verdict, socketpair(AF_UNIX, type, 0, ends), 0);
+	CHECK_EQ(&verdict, setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &little, sizeof(little)), 0);
+}
+
+static void close_and_use_again(void)
+{
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_STREAM, 0, next), 0);
+	CHECK_EQ(&verdict, next[0], ends[0]);
+	CHECK_EQ(&verdict, write(next[1], "n", 1), 1);
+}
+
+static void send_part(void)
+{
+	const struct timespec soon = in(NSEC_PER_SEC / 10);
+	const ssize_t n = switchto_send(ends[0], great, GREAT, 0, &soon);
+
+	CHECK(&verdict, n > 0 && n < GREAT);
+}
+
+static void send_parts(void)
+{
+	struct iovec part = { great, 1 };
+	struct mmsghdr messages[MANY_PACKETS];
+
+	for (int i = 0; i < MANY_PACKETS; i++)
+		messages[i] = (struct mmsghdr){ .msg_hdr = { .msg_iov = &part, .msg_iovlen = 1 } };
+	/* Of packets, as there is room for few of these. */
+	CHECK_EQ(&verdict, close(ends[0]), 0);
+	CHECK_EQ(&verdict, close(ends[1]), 0);
+	make_pair(SOCK_DGRAM);
+	CHECK(&verdict, switchto_sendmmsg(ends[0], messages, MANY_PACKETS, 0, NULL) < MANY_PACKETS);
+}
+
+static void receive_part(void)
+{
+	CHECK_EQ(&verdict, write(ends[1], "o", 1), 1);
+	skipped = 1;
+	CHECK_EQ(&verdict, switchto_recv(ends[0], great, 2, MSG_WAITALL, NULL), 1);
+}
+
+static void receive_parts(void)
+{
+	struct iovec part = { great, 1 };
+	struct mmsghdr messages[] = {
+		{ .msg_hdr = { .msg_iov = &part, .msg_iovlen = 1 } },
+		{ .msg_hdr = { .msg_iov = &part, .msg_iovlen = 1 } },
+	};
+
+	CHECK_EQ(&verdict, write(ends[1], "o", 1), 1);
+	skipped = 1;
+	CHECK_EQ(&verdict, switchto_recvmmsg(ends[0], messages, 2, 0, NULL), 1);
+}
+
+static void use_again(void *part)
+{
+	skipped = 0;
+	at_window = close_and_use_again;
+	(*(void (**)(void))part)();
+	CHECK(&verdict, !at_window);
+}
+
+static void number_used_again(void **state)
+{
+	void (*parts[])(void) = { send_part, send_parts, receive_part, receive_parts };
+
+	(void)state;
+	for (unsigned int i = 0; i < 4; i++) {
+		struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
+
+		make_pair(SOCK_STREAM);
+		spawn(sched, use_again, &parts[i]);
+		run_tasks(sched);
+		/* What is there has not been received, and nothing was sent. */
+		assert_int_equal(recv(next[0], great, 2, MSG_DONTWAIT), 1);
+		assert_int_equal(recv(next[1], great, 1, MSG_DONTWAIT), -1);
+		assert_int_equal(switchto_close(next[0]), 0);
+		close(next[1]);
+		close(ends[1]);
+	}
+}
+
+/* --- a device, of which a close may take long, is closed --- */
+
+static int device;
+
+/* And the task is about to be in a region. */
+static void is_free(void)
+{
+	CHECK_ERR(&verdict, switchto_block_begin(), EINVAL);
+	CHECK_ERR(&verdict, fcntl(device, F_GETFD), EBADF);
+}
+
+static void close_device(void *arg)
+{
+	(void)arg;
+	/* Of the mark, for input and output; and then of the region. */
+	skipped = 2;
+	at_window = is_free;
+	CHECK_EQ(&verdict, switchto_close(device), 0);
+	CHECK(&verdict, !at_window);
+}
+
+static void device_closed(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	device = open("/dev/null", O_RDONLY);
+	assert_true(device >= 0);
+	spawn(sched, close_device, NULL);
+	run_tasks(sched);
+}
+
+/* --- a handler forks when its thread, a dispatcher, has found no task, and another one still looks --- */
+
+static atomic_bool ends_last, ended_last, forked;
+
+static void fork_at_the_end(void)
+{
+	const struct rlimit none = { 0 };
+	int status;
+	pid_t child;
+
+	if (!atomic_load(&ends_last)) {
+		skipped = 0;
+		at_window = fork_at_the_end;
+		return;
+	}
+	while (!atomic_load(&ended_last))
+		usleep(100);
+	child = fork();
+	if (child == 0) {
+		setrlimit(RLIMIT_CORE, &none);
+		signal(SIGABRT, SIG_DFL);
+		close(STDERR_FILENO);
+		alarm(20);
+		return;
+	}
+	CHECK_EQ(&verdict, waitpid(child, &status, 0), child);
+	CHECK(&verdict, WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	atomic_store(&forked, true);
+}
+
+static void until_forked(void)
+{
+	atomic_store(&ended_last, true);
+	while (!atomic_load(&forked))
+		usleep(100);
+}
+
+static void end_last(void *arg)
+{
+	(void)arg;
+	/* When its slot looks for others, and there is none. */
+	skipped = 3;
+	at_window = until_forked;
+	atomic_store(&ends_last, true);
+}
+
+static void child_of_a_dispatcher_ends(void **state)
+{
+	struct switchto_sched *sched;
+
+	(void)state;
+#ifdef UNDER_TSAN
+	/* It ends a child of several threads in its own way. */
+	skip();
+#endif
+	sched = without_slices(2);
+	spawn(sched, nothing, NULL);
+	spawn(sched, end_last, NULL);
+	skipped = 0;
+	at_window = fork_at_the_end;
+	run_tasks(sched);
+	assert_true(atomic_load(&forked));
 }
 
 /* --- an event in the hand of one scheduler is for a task of another one, which ends --- */
@@ -488,11 +966,10 @@ static void hold(void)
 
 static void have_it_polled(void *arg)
 {
-	const struct timespec past = { 0 };
 	char byte;
 
 	(void)arg;
-	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &past), ETIMEDOUT);
+	have_polled(ends[0]);
 	skipped = 0;
 	at_window = hold;
 	atomic_store(&polled, true);
@@ -652,17 +1129,10 @@ static void compute_beside_a_spare(void *arg)
 /* @workers, beside the monitor and the second dispatcher: the system has no more threads. */
 static void run_with_few(unsigned int workers, void (*first)(void *), void (*second)(void *))
 {
-	const struct switchto_sched_options options = {
-		.size = sizeof(options),
-		.slots = 2,
-		.slice = SWITCHTO_NO_SLICE,
-	};
-	struct switchto_sched *sched;
+	struct switchto_sched *sched = without_slices(2);
 
-	verdict = (struct verdict){ 0 };
 	atomic_store(&short_ones, 0);
 	atomic_store(&other_slot_ran, false);
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	spawn(sched, first, NULL);
 	if (second)
 		spawn(sched, second, NULL);
@@ -691,7 +1161,13 @@ int main(int argc, char **argv)
 		cmocka_unit_test(full_ring_waits),
 		cmocka_unit_test(full_ring_times_out),
 		cmocka_unit_test(monitor_does_not_oversleep),
+		cmocka_unit_test(region_fills_no_budget),
 		cmocka_unit_test(destroy_waits),
+		cmocka_unit_test(turn_ends_twice),
+		cmocka_unit_test(error_comes_late),
+		cmocka_unit_test(number_used_again),
+		cmocka_unit_test(device_closed),
+		cmocka_unit_test(child_of_a_dispatcher_ends),
 		cmocka_unit_test(event_in_hand),
 		cmocka_unit_test(waits_for_a_thread),
 		cmocka_unit_test(few_threads),

@@ -6,8 +6,10 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/syscall.h>
 
 /* The functions themselves. */
@@ -163,8 +165,12 @@ void *faulty_reallocarray(void *old, size_t count, size_t size)
 
 void faulty_free(void *memory)
 {
-	if (memory)
+	if (memory) {
 		atomic_fetch_sub(&left, 1);
+		/* Who uses it from now on is to notice. */
+		memset(memory, 0xdd, malloc_usable_size(memory));
+		__asm__ volatile("" : : : "memory");
+	}
 	free(memory);
 }
 

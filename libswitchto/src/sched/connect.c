@@ -55,7 +55,8 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 	const struct request r = REQUEST_OF(OUTPUT, fd, deadline, switchto_poll_call, POLLOUT);
 	struct mark *mark = mark_of((unsigned int)fd);
 	struct worker *me = current_task();
-	unsigned int naps = 0, waits = 0, closes;
+	unsigned int naps = 0, waits = 0;
+	uint64_t closes;
 	long result, flags;
 
 	if (!me)
@@ -69,7 +70,7 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 		switchto_mark_is_valid(mark);
 	if (!(flags & O_NONBLOCK))
 		CALL(fcntl, fd, F_SETFL, flags | O_NONBLOCK);
-	closes = switchto_mark_closes(fd);
+	closes = closes_now();
 	for (;;) {
 		long error = 0;
 
@@ -83,7 +84,7 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 			error = switchto_request_nap(&naps, deadline);
 		else if (result != -EINTR)
 			return (int)end_call(me, result);
-		if (switchto_mark_closes(fd) != closes)
+		if (closed_since(fd, closes))
 			error = -EBADF;
 		if (error < 0)
 			return (int)end_call(me, error);
@@ -144,7 +145,7 @@ int switchto_waitid(idtype_t idtype, id_t id, siginfo_t *info, int options,
 	return (int)end_call(me, result);
 }
 
-/* In a region: it may wait until a socket has sent all, or a file is written. An error number. */
+/* In a region: it may wait until all is sent, or a file is written. An error number. */
 static int close_slowly(int fd)
 {
 	const bool in_region = !switchto_block_begin();

@@ -220,11 +220,9 @@ __attribute__((noinline)) long switchto_dispatch_give_way(struct worker *me, lon
 	struct slot *slot;
 	bool waited;
 
-	if (!enter_task(me)) {
-		/* In a blocking region. */
-		atomic_store_explicit(&me->slot->budget, BUDGET, memory_order_relaxed);
+	/* In a blocking region: what is left is for the owner, who may be another one by now. */
+	if (!enter_task(me))
 		return result;
-	}
 	slot = me->slot;
 	/* If it has waited since, or has just got the slot back, others have had their turn. */
 	waited = me->ran_out != me->epoch;

@@ -155,18 +155,12 @@ static long wait_for_end(struct worker *me, int from, int to, unsigned int *wait
 	return result < 0 ? result : 0;
 }
 
-/* How often one of them was closed. */
-static unsigned int closes_of(int from, int to)
-{
-	return switchto_mark_closes(from) + switchto_mark_closes(to);
-}
-
 /*
- * @r, which is splice(2) or sendfile(2). @wait: for the end that is not ready. @closes: when the first
- * part went.
+ * @r, which is splice(2) or sendfile(2). @wait: for the end that is not ready. @closes: closes_now()
+ * before the first part.
  */
 static long transfer(struct worker *me, int from, int to, bool wait, const struct request *r,
-		     unsigned int closes)
+		     uint64_t closes)
 {
 	const int source = is_polled(me, from, false), target = is_polled(me, to, true);
 	unsigned int waits = 0, naps = 0;
@@ -175,7 +169,7 @@ static long transfer(struct worker *me, int from, int to, bool wait, const struc
 	if (source < 0 || target < 0)
 		return source < 0 ? source : target;
 	for (;;) {
-		if (closes_of(from, to) != closes)
+		if (closed_since(from, closes) || closed_since(to, closes))
 			return -EBADF;
 		/* Of a file it blocks, whatever the flags. */
 		result = source && target ? make_call(r) : switchto_request_block(me, r);
@@ -204,7 +198,7 @@ ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, 
 			unsigned int flags, const struct timespec *deadline)
 {
 	const bool wait = !(flags & SPLICE_F_NONBLOCK);
-	const unsigned int closes = closes_of(from, to);
+	const uint64_t closes = closes_now();
 	struct worker *me = current_task();
 	long done = 0, result;
 
@@ -231,7 +225,7 @@ static bool is_pipe(int fd)
 ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
 			  const struct timespec *deadline)
 {
-	const unsigned int closes = closes_of(from, to);
+	const uint64_t closes = closes_now();
 	struct worker *me = current_task();
 	long done = 0, result;
 

@@ -26,14 +26,12 @@ static ALWAYS_INLINE bool try_receive(struct worker *me, struct mark *mark, int 
 	if (likely(word == NOT_READY)) {
 		if (unlikely(atomic_load_explicit(&mark->in.first, memory_order_relaxed)))
 			return false;
-		p->noted = true;
-		p->closes = atomic_load_explicit(&mark->closes, memory_order_relaxed);
+		p->closes = closes_now();
 		p->error = slot_wait_once(me, mark, &mark->in, deadline, &word);
 		if (unlikely(p->error))
 			return false;
 		p->waited = true;
-		if (unlikely(atomic_load_explicit(&mark->closes, memory_order_relaxed) !=
-			     p->closes))
+		if (unlikely(is_closed_since(mark, p->closes)))
 			return false;
 	}
 	if (unlikely(!is_ready(word)))
@@ -128,16 +126,15 @@ static size_t rest_of(const struct iovec *parts, size_t count, size_t done,
 }
 
 /*
- * Sends what is left, when @done bytes of @parts are done, as a call on a descriptor that blocks:
+ * Sends what is left, when @done bytes of @parts are done since closes_now() was @closes, as a call on a descriptor that blocks:
  * until all is done, or there is an error, the deadline, a cancellation, or the end. Returns how much
  * is done then.
  */
 static __attribute__((noinline)) long send_rest(struct worker *me, int fd,
 						const struct iovec *parts, size_t count,
 						size_t done, int flags,
-						const struct timespec *deadline)
+						const struct timespec *deadline, uint64_t closes)
 {
-	const unsigned int closes = switchto_mark_closes(fd);
 	const bool socket = switchto_socket_type(fd) != 0;
 	const size_t length = length_of(parts, count);
 	struct iovec rest[PARTS];
@@ -163,11 +160,11 @@ static __attribute__((noinline)) long send_rest(struct worker *me, int fd,
 
 /* The result of a call for output that had @result. */
 static inline long whole(struct worker *me, int fd, const struct iovec *parts, size_t count,
-			 long result, int flags, const struct timespec *deadline)
+			 long result, int flags, const struct timespec *deadline, uint64_t closes)
 {
 	if (likely(result <= 0) || (size_t)result >= length_of(parts, count))
 		return result;
-	return send_rest(me, fd, parts, count, (size_t)result, flags, deadline);
+	return send_rest(me, fd, parts, count, (size_t)result, flags, deadline, closes);
 }
 
 /* --- reads --- */
@@ -192,7 +189,8 @@ static __attribute__((noinline)) long read_terminal(struct worker *me, int fd,
 {
 	const size_t size = length_of(parts, count);
 	const nsec_t until = switchto_deadline(deadline);
-	unsigned int naps = 0, closes = switchto_mark_closes(fd);
+	const uint64_t closes = closes_now();
+	unsigned int naps = 0;
 	struct iovec rest[PARTS];
 	size_t done = 0, least;
 	nsec_t time, limit;
@@ -221,7 +219,7 @@ static __attribute__((noinline)) long read_terminal(struct worker *me, int fd,
 		} else {
 			break;
 		}
-	} while (result >= 0 && done < least && done < size && switchto_mark_closes(fd) == closes);
+	} while (result >= 0 && done < least && done < size && !closed_since(fd, closes));
 	return done ? (long)done : result;
 }
 
@@ -377,7 +375,7 @@ static __attribute__((noinline)) long receive_all(struct worker *me, int fd, str
 				      flags | MSG_DONTWAIT);
 	const size_t room = message->msg_controllen;
 	struct msghdr *part = &receipt.message;
-	unsigned int closes = 0;
+	const uint64_t closes = closes_now();
 	size_t done = 0;
 	struct iovec rest[PARTS];
 
@@ -386,8 +384,7 @@ static __attribute__((noinline)) long receive_all(struct worker *me, int fd, str
 		bool seam;
 		long result;
 
-		result = done ? switchto_request_go_on(me, &r, closes) :
-				switchto_request_perform(me, &r);
+		result = switchto_request_go_on(me, &r, closes);
 		if (result < 0 || (!result && done))
 			return done ? (long)done : result;
 		seam = take_descriptors(part);
@@ -398,8 +395,6 @@ static __attribute__((noinline)) long receive_all(struct worker *me, int fd, str
 			add_part(message, part);
 		else
 			*message = *part;
-		if (!done)
-			closes = switchto_mark_closes(fd);
 		done += (size_t)result;
 		if (!result || seam || done >= length_of(message->msg_iov, message->msg_iovlen) ||
 		    (!ioctl(fd, SIOCATMARK, &at_mark) && at_mark))
@@ -453,7 +448,7 @@ static long peek(struct worker *me, const struct request *r, const struct iovec 
 {
 	const struct request all = REQUEST_OF(INPUT, r->fd, r->deadline, peek_all, parts, count,
 					      flags);
-	const unsigned int closes = switchto_mark_closes(r->fd);
+	const uint64_t closes = closes_now();
 	long result, there;
 
 	/* Each part that comes is an event, though the first is there. */
@@ -573,52 +568,54 @@ static inline bool is_to_wait(long result)
 	return result == -EAGAIN || result == -EINTR || result == -EINPROGRESS;
 }
 
-/* Performs @r, a send that had @result. */
-static __attribute__((noinline)) long send_again(struct worker *me, struct request r, long result)
+/* Performs @r, a send that had @result since closes_now() was @closes. */
+static __attribute__((noinline)) long send_again(struct worker *me, struct request r, long result,
+						 uint64_t closes)
 {
 	/* An error ends the wait, too. */
 	const struct request connection = REQUEST_OF(OUTPUT, r.fd, r.deadline, switchto_poll_call,
 						     POLLOUT);
 
 	if (result != -EINPROGRESS)
-		return switchto_request_perform(me, &r);
-	result = switchto_request_perform(me, &connection);
+		return switchto_request_go_on(me, &r, closes);
+	result = switchto_request_go_on(me, &connection, closes);
 	if (result < 0)
 		return result;
 	/* The connection is there, and is not to be made again. */
 	*(r.number == SYS_sendmsg ? &r.b : &r.c) &= ~MSG_FASTOPEN;
-	return switchto_request_perform(me, &r);
+	return switchto_request_go_on(me, &r, closes);
 }
 
-static long send_or_wait(struct worker *me, const struct request *r)
+static long send_or_wait(struct worker *me, const struct request *r, uint64_t closes)
 {
 	const long result = make_call(r);
 
-	return is_to_wait(result) ? send_again(me, *r, result) : result;
+	return is_to_wait(result) ? send_again(me, *r, result, closes) : result;
 }
 
 static __attribute__((noinline)) long send_later(struct worker *me, int fd, const void *buffer,
 						 size_t size, int flags, long result,
-						 const struct timespec *deadline)
+						 const struct timespec *deadline, uint64_t closes)
 {
 	const struct iovec part = { (void *)buffer, limited(size) };
 	const struct request r = REQUEST(OUTPUT, fd, deadline, sendto, buffer, size,
 					 flags | MSG_DONTWAIT);
 
 	if (result < 0)
-		result = send_again(me, r, result);
-	return whole(me, fd, &part, 1, result, flags, deadline);
+		result = send_again(me, r, result, closes);
+	return whole(me, fd, &part, 1, result, flags, deadline, closes);
 }
 
 static ALWAYS_INLINE long send_now(struct worker *me, int fd, const void *buffer, size_t size,
 				   int flags, const struct timespec *deadline)
 {
+	const uint64_t closes = closes_now();
 	const long result = CALL(sendto, fd, buffer, size, flags | MSG_DONTWAIT, NULL, 0);
 
 	if (likely((size_t)result == size) || flags & MSG_DONTWAIT ||
 	    (result < 0 && !is_to_wait(result)))
 		return result;
-	return send_later(me, fd, buffer, size, flags, result, deadline);
+	return send_later(me, fd, buffer, size, flags, result, deadline, closes);
 }
 
 ssize_t switchto_send(int fd, const void *buffer, size_t size, int flags,
@@ -638,6 +635,7 @@ ssize_t switchto_sendto(int fd, const void *buffer, size_t size, int flags,
 	const struct request r = REQUEST(OUTPUT | ADDRESS, fd, deadline, sendto, buffer, size,
 					 flags | MSG_DONTWAIT, address, length);
 	const struct iovec part = { (void *)buffer, limited(size) };
+	const uint64_t closes = closes_now();
 	struct worker *me;
 
 	if (!address)
@@ -647,20 +645,22 @@ ssize_t switchto_sendto(int fd, const void *buffer, size_t size, int flags,
 	me = current_task();
 	if (!me)
 		return -1;
-	return end_call(me, whole(me, fd, &part, 1, send_or_wait(me, &r), flags, deadline));
+	return end_call(me, whole(me, fd, &part, 1, send_or_wait(me, &r, closes), flags, deadline,
+				  closes));
 }
 
 /* A write of @parts, which has been tried in no other way. */
 static __attribute__((noinline)) ssize_t write_slowly(struct worker *me, const struct request *r,
 						      const struct iovec *parts, size_t count)
 {
-	long result = switchto_request_perform(me, r);
+	const uint64_t closes = closes_now();
+	long result = switchto_request_go_on(me, r, closes);
 
 	if (result == NOT_POLLED)
 		return end_call(me, switchto_request_block(me, r));
 	if (result == -EINPROGRESS)
-		result = send_again(me, *r, result);
-	return end_call(me, whole(me, r->fd, parts, count, result, 0, r->deadline));
+		result = send_again(me, *r, result, closes);
+	return end_call(me, whole(me, r->fd, parts, count, result, 0, r->deadline, closes));
 }
 
 ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline)
@@ -692,18 +692,19 @@ ssize_t switchto_writev(int fd, const struct iovec *parts, int count,
 
 /* A message until it is whole. The system call sees first whether there is one. */
 static long send_message(struct worker *me, int fd, const struct msghdr *message, int flags,
-			 const struct timespec *deadline)
+			 const struct timespec *deadline, uint64_t closes)
 {
 	struct request r = REQUEST(OUTPUT, fd, deadline, sendmsg, message, flags | MSG_DONTWAIT);
 	long result = make_call(&r);
 
 	if (is_to_wait(result)) {
 		r.how |= message->msg_name ? ADDRESS : 0;
-		result = send_again(me, r, result);
+		result = send_again(me, r, result, closes);
 	}
 	if (result <= 0)
 		return result;
-	return whole(me, fd, message->msg_iov, message->msg_iovlen, result, flags, deadline);
+	return whole(me, fd, message->msg_iov, message->msg_iovlen, result, flags, deadline,
+		     closes);
 }
 
 ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
@@ -714,7 +715,9 @@ ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
 	if (unlikely(flags & MSG_DONTWAIT))
 		return once(&REQUEST(OUTPUT, fd, NULL, sendmsg, message, flags));
 	me = current_task();
-	return likely(me) ? end_call(me, send_message(me, fd, message, flags, deadline)) : -1;
+	return likely(me) ?
+		       end_call(me, send_message(me, fd, message, flags, deadline, closes_now())) :
+		       -1;
 }
 
 /* --- several messages --- */
@@ -727,7 +730,8 @@ static inline unsigned int at_most(unsigned int a, unsigned int b)
 int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
 {
-	unsigned int done = 0, how = EMPTIES, closes = 0;
+	unsigned int done = 0, how = EMPTIES;
+	const uint64_t closes = closes_now();
 	struct worker *me = current_task();
 	long result;
 
@@ -746,14 +750,11 @@ int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 						 count - done,
 						 (flags | MSG_DONTWAIT) & ~MSG_WAITFORONE);
 
-		result = done ? switchto_request_go_on(me, &r, closes) :
-				switchto_request_perform(me, &r);
+		result = switchto_request_go_on(me, &r, closes);
 		for (long i = 0; i < result; i++)
 			take_descriptors(&messages[done + (unsigned int)i].msg_hdr);
 		if (result <= 0)
 			break;
-		if (!done)
-			closes = switchto_mark_closes(fd);
 		done += (unsigned int)result;
 		/* An error in between is for the next call. */
 		how |= REST;
@@ -778,16 +779,15 @@ static bool is_whole(const struct mmsghdr *message)
 	return message->msg_len >= length_of(message->msg_hdr.msg_iov, message->msg_hdr.msg_iovlen);
 }
 
-/* Sends the rest of @message, of a stream. False: it can't, or the descriptor was closed meanwhile. */
+/* Sends the rest of @message, of a stream. False: it can't. */
 static bool send_whole(struct worker *me, int fd, struct mmsghdr *message, int flags,
-		       const struct timespec *deadline)
+		       const struct timespec *deadline, uint64_t closes)
 {
-	const unsigned int closes = switchto_mark_closes(fd);
 	const struct msghdr *header = &message->msg_hdr;
 
 	message->msg_len = (unsigned int)whole(me, fd, header->msg_iov, header->msg_iovlen,
-					       message->msg_len, flags, deadline);
-	return is_whole(message) && switchto_mark_closes(fd) == closes;
+					       message->msg_len, flags, deadline, closes);
+	return is_whole(message);
 }
 
 /* A socket of UDP that is polled for output has an event for each message that is gone. */
@@ -796,12 +796,13 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 {
 	unsigned int done = 0;
 	struct worker *me = current_task();
+	const uint64_t closes = closes_now();
 	long result;
 
 	if (unlikely(!me))
 		return -1;
 	count = at_most(count, MESSAGES);
-	for (;;) {
+	do {
 		struct mmsghdr *next = messages + done;
 
 		result = CALL(sendmmsg, fd, next, count - done, flags | MSG_DONTWAIT);
@@ -812,18 +813,21 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 			/* Of a stream, the last message may have gone in part. */
 			next += result;
 			if (result && !is_whole(&next[-1]) &&
-			    !send_whole(me, fd, &next[-1], flags, deadline))
+			    !send_whole(me, fd, &next[-1], flags, deadline, closes))
 				break;
 		} else if (!is_to_wait(result) || flags & MSG_DONTWAIT) {
 			break;
 		}
+		window();
+		if (done && closed_since(fd, closes))
+			break;
 		/* This waits. */
-		result = send_message(me, fd, &next->msg_hdr, flags, deadline);
+		result = send_message(me, fd, &next->msg_hdr, flags, deadline, closes);
 		if (result < 0)
 			break;
 		next->msg_len = (unsigned int)result;
 		if (++done == count || !is_whole(next))
 			break;
-	}
+	} while (!closed_since(fd, closes));
 	return (int)end_call(me, done ? (long)done : result);
 }

@@ -29,6 +29,8 @@
  */
 _Atomic(struct mark *) switchto_marks[LEAVES];
 
+_Atomic uint64_t switchto_mark_closes = 1;
+
 /* No descriptor with this number or a larger one has a mark. */
 static atomic_uint marks_end;
 
@@ -347,8 +349,8 @@ int switchto_mark_add(struct slot *slot, int fd, bool output)
 }
 
 /*
- * Closes @fd, or has the caller do so. A socket that waits for what it has not sent yet (SO_LINGER) has
- * another number then. A file has no waits that a new descriptor might be mixed up with.
+ * Closes @fd, or has the caller do so. A socket that waits for what it has not sent yet (SO_LINGER), or
+ * a device, has another number then. A file has no waits that a new descriptor might be mixed up with.
  */
 static int close_now(int fd, int *left)
 {
@@ -360,9 +362,13 @@ static int close_now(int fd, int *left)
 	if (!getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &size)) {
 		if (linger.l_onoff && linger.l_linger)
 			*left = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	} else if (!fstat(fd, &found) && S_ISREG(found.st_mode)) {
-		*left = fd;
-		return 0;
+	} else if (!fstat(fd, &found)) {
+		if (S_ISCHR(found.st_mode) || S_ISBLK(found.st_mode))
+			*left = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+		if (S_ISREG(found.st_mode)) {
+			*left = fd;
+			return 0;
+		}
 	}
 	error = (int)-sure_close(fd);
 	/* Interrupted, it is closed all the same. */
@@ -371,19 +377,19 @@ static int close_now(int fd, int *left)
 
 int switchto_mark_forget(int fd, int *left)
 {
-	struct mark *mark = mark_of((unsigned int)fd);
+	struct mark *mark = NULL;
 	int error = 0;
 
 	if (left)
 		*left = -1;
 
-	if (mark) {
+	if (!get_mark(fd, &mark)) {
 		/*
 		 * Until the number is free: another task may use the descriptor meanwhile, and add
 		 * it. close(2) would not remove it if it was duplicated, or a child has it.
 		 */
 		pthread_mutex_lock(&mark->lock);
-		atomic_fetch_add(&mark->closes, 1);
+		atomic_store(&mark->closed, atomic_fetch_add(&switchto_mark_closes, 1) + 1);
 		if (mark->slot && control(mark->slot, EPOLL_CTL_DEL, mark))
 			expect_strays(mark->slot);
 		drop(mark, EVERYBODY);
@@ -393,13 +399,6 @@ int switchto_mark_forget(int fd, int *left)
 	if (mark)
 		pthread_mutex_unlock(&mark->lock);
 	return error;
-}
-
-unsigned int switchto_mark_closes(int fd)
-{
-	struct mark *mark;
-
-	return get_mark(fd, &mark) ? 0 : atomic_load(&mark->closes);
 }
 
 void switchto_mark_new(int fd)

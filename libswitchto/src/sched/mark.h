@@ -81,12 +81,12 @@ struct mark {
 	struct slot *slot;
 	pthread_mutex_t lock;
 	int fd;
-	atomic_uint in_vain; /* how often it was ready, and the call said EAGAIN */
+	atomic_uint waits;	 /* of requests: READY after another one is another event */
+	_Atomic uint64_t closed; /* closes_now() when the number was last closed */
+	atomic_uchar in_vain;	 /* how often it was ready, and the call said EAGAIN */
 	atomic_bool edge;
 	atomic_bool socket, terminal, readable;
 	atomic_bool hung_up; /* there was such an event */
-	atomic_uint closes;  /* how often the number was closed, by switchto_mark_forget() */
-	atomic_uint waits;   /* of requests: READY after another one is another event */
 } __attribute__((aligned(128)));
 
 static inline struct switchto_task *mark_task(uintptr_t word)
@@ -114,6 +114,28 @@ static inline struct mark *mark_of(unsigned int fd)
 	return likely(leaf) ? &leaf[fd % MARKS] : NULL;
 }
 
+/* How often any number was closed by switchto_mark_forget(), and never 0. */
+extern _Atomic uint64_t switchto_mark_closes;
+
+/* Before the first system call of a call that may go on with @fd after that: for closed_since(). */
+static inline uint64_t closes_now(void)
+{
+	return atomic_load_explicit(&switchto_mark_closes, memory_order_acquire);
+}
+
+static inline bool is_closed_since(const struct mark *mark, uint64_t closes)
+{
+	return atomic_load_explicit(&mark->closed, memory_order_acquire) > closes;
+}
+
+/* Was @fd closed since closes_now() was @closes? To go on would be for another descriptor. */
+static inline bool closed_since(int fd, uint64_t closes)
+{
+	const struct mark *mark = mark_of((unsigned int)fd);
+
+	return mark && is_closed_since(mark, closes);
+}
+
 /*
  * Has @fd polled by a slot of the caller's scheduler, also for @output: 0 or an error number. EPERM: it
  * can't be polled. EBUSY: a task of another scheduler waits for the other direction.
@@ -128,8 +150,6 @@ bool switchto_mark_is_valid(struct mark *mark);
  * number. *@left: a descriptor that is left to be closed, which may take long; or -1.
  */
 int switchto_mark_forget(int fd, int *left);
-/* How often @fd was closed: what goes on with it later than that is for another descriptor. */
-unsigned int switchto_mark_closes(int fd);
 /* @fd is new: what is known of its number is of another descriptor. */
 void switchto_mark_new(int fd);
 /* Of the monitor: verifies some marks in which tasks of @sched wait. */

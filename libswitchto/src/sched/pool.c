@@ -143,6 +143,7 @@ void switchto_pool_free_task(struct switchto_task *task)
 {
 	struct switchto_sched *sched = task->sched;
 
+	window();
 	atomic_store_explicit(&task->joiner, FREE, memory_order_relaxed);
 	pthread_mutex_lock(&sched->lock);
 	task->next = sched->free_tasks;

@@ -139,19 +139,9 @@ static inline enum step look(struct performance *p)
 	return p->checked ? CALLS : CHECKS;
 }
 
-/* Before a wait, which the end of the descriptor is to end. */
-static void note(struct performance *p)
+static inline bool is_gone(const struct performance *p)
 {
-	if (p->at.noted)
-		return;
-	p->at.noted = true;
-	p->at.closes = switchto_mark_closes(p->r->fd);
-}
-
-/* The descriptor was closed since then: the next call would be one of another descriptor. */
-static bool is_gone(const struct performance *p)
-{
-	return p->at.noted && switchto_mark_closes(p->r->fd) != p->at.closes;
+	return closed_since(p->r->fd, p->at.closes);
 }
 
 /* The call was in the word for a moment: others may have seen it there, and wait for their turn. */
@@ -205,7 +195,6 @@ static inline enum step wait_once(struct performance *p)
 {
 	long error;
 
-	note(p);
 	error = wait_in_mark(p);
 	if (is_gone(p))
 		error = -EBADF;
@@ -335,7 +324,6 @@ static enum step found_no_room(struct performance *p)
 	if (p->naps >= IN_VAIN_TO_IP && (domain == AF_INET || domain == AF_INET6))
 		return done(p, -EAGAIN);
 	p->tries = true;
-	note(p);
 	error = switchto_request_nap(&p->naps, r->deadline);
 	if (is_gone(p))
 		error = -EBADF;
@@ -391,6 +379,8 @@ static enum step first_step(struct performance *p)
 {
 	const int error = p->at.error;
 
+	if (!p->at.closes)
+		p->at.closes = closes_now();
 	if (error == ESTALE)
 		leave_word(p);
 	p->late = error == ETIMEDOUT;
@@ -402,6 +392,22 @@ static enum step first_step(struct performance *p)
 	if (p->at.result == -EAGAIN)
 		return NOTHING;
 	return p->at.result == -EINTR ? LOOKS : DONE;
+}
+
+/*
+ * Once it was listed, another thread may be at the list, and at the turn, just now. And whoever made the
+ * word UNKNOWN may be about to wake the caller with EBADF: not in its next wait. Both hold the lock.
+ */
+static bool is_touched(const struct performance *p)
+{
+	struct direction *direction;
+
+	if (p->was_listed)
+		return true;
+	if (!p->at.waited && !p->at.error)
+		return false;
+	direction = direction_of(p);
+	return atomic_load(&direction->first) || atomic_load(&direction->word) == UNKNOWN;
 }
 
 __attribute__((noinline)) long switchto_request_resume(struct worker *me, const struct request *r,
@@ -426,8 +432,7 @@ __attribute__((noinline)) long switchto_request_resume(struct worker *me, const 
 		else
 			step = step == CALLS ? call(&p) : found_nothing(&p);
 	}
-	/* Once listed, with the lock: another thread may be at the list, and at the turn, just now. */
-	if (p.was_listed || ((p.at.waited || p.at.error) && atomic_load(&direction_of(&p)->first)))
+	if (is_touched(&p))
 		switchto_turn_end(p.mark, direction_of(&p), &p.turn);
 	return p.at.result;
 }
@@ -437,11 +442,11 @@ long switchto_request_perform(struct worker *me, const struct request *r)
 	return switchto_request_resume(me, r, no_progress);
 }
 
-long switchto_request_go_on(struct worker *me, const struct request *r, unsigned int closes)
+long switchto_request_go_on(struct worker *me, const struct request *r, uint64_t closes)
 {
 	struct progress p = no_progress;
 
-	p.noted = true;
+	window();
 	p.closes = closes;
 	return switchto_request_resume(me, r, p);
 }

@@ -56,12 +56,11 @@ struct request {
 
 /* How far a request is. */
 struct progress {
-	bool waited;	     /* in the mark: others may wait for their turn */
-	bool noted;	     /* closes is known */
-	unsigned int closes; /* of the mark, before the first wait */
-	int error;	     /* of that wait */
-	uintptr_t word;	     /* of the mark, before the last call */
-	long result;	     /* of the last call; -EINTR: there was none */
+	bool waited;	 /* in the mark: others may wait for their turn */
+	int error;	 /* of that wait */
+	uint64_t closes; /* closes_now(), before the first wait; 0: there was none */
+	uintptr_t word;	 /* of the mark, before the last call */
+	long result;	 /* of the last call; -EINTR: there was none */
 };
 
 static const struct progress no_progress = { .result = -EINTR };
@@ -73,8 +72,8 @@ enum { NOT_POLLED = -4000 };
 long switchto_request_perform(struct worker *me, const struct request *r);
 /* The same, from @progress on. By value: so a call that need not wait keeps it in registers. */
 long switchto_request_resume(struct worker *me, const struct request *r, struct progress progress);
-/* The same after a part: EBADF, if the descriptor was closed since switchto_mark_closes() was @closes. */
-long switchto_request_go_on(struct worker *me, const struct request *r, unsigned int closes);
+/* The same after a part: EBADF, if the descriptor was closed since closes_now() was @closes. */
+long switchto_request_go_on(struct worker *me, const struct request *r, uint64_t closes);
 /* The system call, in a blocking region. */
 long switchto_request_block(struct worker *me, const struct request *r);
 /* switchto_request_perform(), and switchto_request_block() if the descriptor can't be polled. */

@@ -287,8 +287,8 @@ static int run_slots(struct switchto_sched *sched, struct worker *me)
 
 	switchto_worker_dispatch(me, &sched->slot[0]);
 	while ((left = atomic_load(&sched->at_work))) {
-		switchto_futex_wait(&sched->at_work, left, NEVER);
 		switchto_owner_check_fork(sched);
+		switchto_futex_wait(&sched->at_work, left, NEVER);
 	}
 	return 0;
 }

@@ -84,8 +84,7 @@ int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels)
 			error = sleep_in_line(me, WAITING);
 		else
 			error = switchto_sleep(me, deadline, WAITING);
-		/* EBADF is late, and for a wait before. */
-		if ((error == ECANCELED && !cancels) || error == EBADF)
+		if (error == ECANCELED && !cancels)
 			error = 0;
 	}
 	if (atomic_load(&waiter->fired))
@@ -127,8 +126,6 @@ int switchto_sleep_pause(uint32_t how, nsec_t deadline)
 			break;
 		}
 		error = task_cancelled(me) ? ECANCELED : switchto_sleep(me, deadline, how);
-		if (error == EBADF)
-			error = 0;
 	} while (!error && how == WAITING);
 	leave(me);
 	if (me->epoch == epoch)

@@ -125,9 +125,8 @@ static ALWAYS_INLINE int slot_wait_once(struct worker *me, struct mark *mark,
 	}
 	window();
 	/* If an event came as well, the call is tried once more, and the error comes after that. */
-	if (unlikely(error) &&
-	    (error == EBADF ? mark_task(atomic_load(word)) == task : !take_back(me, word)))
-		error = 0; /* or EBADF was for the wait before, which had ended already */
+	if (unlikely(error) && error != EBADF && !take_back(me, word))
+		error = 0;
 	*now = atomic_load(word);
 	leave(me);
 	return error;

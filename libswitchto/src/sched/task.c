@@ -226,9 +226,14 @@ int switchto_detach(struct switchto_task *task)
 {
 	struct waiter *other = NULL;
 	int error = bad_task(task);
+	struct switchto_sched *sched;
 
-	if (!error && !atomic_compare_exchange_strong(&task->joiner, &other, DETACHED))
+	if (error)
+		return fail(error);
+	sched = visit_sched(task);
+	if (!atomic_compare_exchange_strong(&task->joiner, &other, DETACHED))
 		error = give_back(task);
+	end_visit_of(sched);
 	return error ? fail(error) : 0;
 }
 

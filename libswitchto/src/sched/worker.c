@@ -158,8 +158,9 @@ static bool is_over(struct switchto_sched *sched)
 	}
 	pthread_mutex_unlock(&sched->lock);
 	while (atomic_load(&sched->round) == round) {
-		switchto_futex_wait(&sched->round, round, NEVER);
+		window();
 		switchto_owner_check_fork(sched);
+		switchto_futex_wait(&sched->round, round, NEVER);
 	}
 	return atomic_load(&sched->over);
 }
