@@ -125,8 +125,11 @@ again:
 			asleep[me] = 0;
 			if
 			:: on_its_way ->
-				assert(has == me);
+				assert(has == me)
+#ifndef MUTATION_MUTEX_GIVEN_STAYS
+				;
 				on_its_way = 0
+#endif
 			:: else -> take()
 			fi;
 			remove_first(i);

@@ -23,6 +23,8 @@
  *	PARK		park and unpark
  *	TIMEOUTS	a park may have a deadline, which passes at any time
  *	YIELD		yield
+ *	BUDGET		a call that does not wait has used up the budget, and gives way. A slot with ready
+ *			tasks looks for events
  *	WAIT		a wait by a waiter, and a call that fires the waiter of another task
  *	LOCK		a task waits for a mutex, and a call that wakes it, or gives it the mutex
  *	CANCEL		cancel
@@ -32,6 +34,8 @@
  *			thread until it is picked. Each slot has one task more
  *	JOIN		join task 2
  *	OUTSIDE=n	a thread that is no task makes n calls: with PARK unpark, with SPAWN spawn
+ *	VISITS=n	the monitor looks into the queues of slots n times at most
+ *	STEALS=n	a slot without ready tasks takes one of the other's, n times at most
  *	END		switchto_sched_destroy() after switchto_sched_run(). Threads end
  *	RETAKES=n	the monitor takes slots n times at most; without: any number of times
  *	COARSE		fewer steps, README.md says which
@@ -65,6 +69,10 @@
 #define HOME(t) 0
 #elif TASKS == 2
 #define HOME(t) ((t) - 1)
+#elif defined(STEALS)
+#define HOME(t) home[t]
+byte home[TASKS + 1];
+byte steals = STEALS; /* that are left */
 #elif defined(SPAWN)
 #define HOME(t) ((t) == 3 -> home : (t) - 1)
 byte home; /* of the task that is spawned */
@@ -76,6 +84,7 @@ byte home; /* of the task that is spawned */
 #define USER 1
 #define INSIDE 2
 #define BLOCKING 3
+#define VISITED 4
 
 /* task->state */
 #define TOKEN 1
@@ -107,11 +116,12 @@ byte home; /* of the task that is spawned */
 #define TO_BLOCK 7
 #define TO_UNBLOCK 8
 #define TO_END 9
-#define FIRES 10 /* its task ends, and another one joins it */
+#define FIRES 10 /* the same, from inside; or its task ends, and another one joins it */
 #define ENDS 11
 #define GIVES 12
 #define TO_LOCK 13
 #define LOCKS 14
+#define TO_GIVE_WAY 15
 
 /* --- slots --- */
 
@@ -206,12 +216,28 @@ byte ended; /* slots that have found no tasks; if all have, the run is over */
 #define VISITORS false
 #endif
 
-#if defined(PARK) || defined(YIELD) || defined(WAITER) || defined(LOCK)
+#if defined(PARK) || defined(YIELD) || defined(BUDGET) || defined(WAITER) || defined(LOCK)
 #define SLEEPS /* there are calls that let other tasks run */
 #endif
 
-#if defined(PARK) || defined(WAIT) || defined(LOCK) || defined(CANCEL) || (defined(SPAWN) && CALLS > 0)
-#define READIES /* there are calls that make another task ready */
+#if defined(VISITS) || defined(STEALS)
+/* is_visited(): the owner waits for the end of the visit. */
+#ifdef MUTATION_SCHED_VISITED_LOST
+#define IS_VISITED false
+#else
+#define IS_VISITED (owner[slot] == VISITED && MINE)
+#endif
+#ifdef MUTATION_SCHED_VISIT_INSIDE
+#define MAY_VISIT(slot) (owner[slot] == USER || owner[slot] == INSIDE)
+#else
+#define MAY_VISIT(slot) (owner[slot] == USER)
+#endif
+#else
+#define IS_VISITED false
+#endif
+
+#if defined(PARK) || defined(LOCK) || defined(CANCEL) || (defined(SPAWN) && CALLS > 0)
+#define READIES /* there are calls of switchto_wake_ready() */
 #endif
 
 #define task task_of[me]
@@ -253,7 +279,9 @@ inline check_inside()
 {
 	assert(holder[slot] == me);
 	assert(owner[slot] == INSIDE);
-	assert(MINE)
+	assert(MINE);
+	/* switchto_owner_regain() takes it for granted. */
+	assert(!task || HOME(task) == slot)
 }
 
 /* queue_claimed(), of one's own slot */
@@ -274,34 +302,39 @@ inline inbox_push(t, to)
 	inbox[to] = inbox[to] | BIT(t)
 }
 
-inline inbox_empty()
+inline inbox_empty(which)
 {
-	queue[slot] = queue[slot] | inbox[slot];
+	queue[which] = queue[which] | inbox[which];
 #if defined(TIMEOUTS) && !defined(MUTATION_SCHED_TIMER_STAYS)
-	timer[1] = timer[1] && !(inbox[slot] & BIT(1));
-	timer[2] = timer[2] && !(inbox[slot] & BIT(2));
+	timer[1] = timer[1] && !(inbox[which] & BIT(1));
+	timer[2] = timer[2] && !(inbox[which] & BIT(2));
 #if TASKS > 2
-	timer[3] = timer[3] && !(inbox[slot] & BIT(3));
+	timer[3] = timer[3] && !(inbox[which] & BIT(3));
 #endif
 #endif
-	inbox[slot] = 0
+	inbox[which] = 0
 }
 
 /*
- * enter(), and switchto_owner_block(), switchto_owner_unblock(): on with the call, or first to the
- * slot
+ * change(), owner.c, which enter_task() does as well: on with the call, or first to the slot, where
+ * the call goes on
  */
-inline enter(from)
+inline change(from, to)
 {
 	if
 	:: FINDS(from) ->
 		assert(holder[slot] == me);
-		owner[slot] = INSIDE
-	:: else ->
+		owner[slot] = to
+	:: !FINDS(from) && !IS_VISITED ->
 		/* EDEADLK */
 		assert(!(owner[slot] == INSIDE && MINE));
 		goto regain
 	fi
+}
+
+inline enter_task()
+{
+	change(USER, INSIDE)
 }
 
 inline choose_other()
@@ -383,6 +416,9 @@ active proctype Watch()
 			tasks++;
 			task_of[t] = t;
 			thread_of[t] = t;
+#ifdef STEALS
+			HOME(t) = (t == 3 -> 1 : 0);
+#endif
 			to = HOME(t);
 			if
 			:: !holder[to] ->
@@ -536,7 +572,14 @@ taken_up:
 		:: op == TO_PARK -> goto park
 #endif
 #ifdef YIELD
-		:: op == TO_YIELD -> goto yield
+		/* yield_late(): while it waited for its slot, all others had their turn. */
+		:: op == TO_YIELD -> goto leave
+#endif
+#ifdef BUDGET
+		:: op == TO_GIVE_WAY ->
+			/* The same. */
+			op = NONE;
+			goto give_way
 #endif
 #ifdef WAITER
 		:: op == TO_WAIT -> goto wait_for
@@ -580,7 +623,7 @@ returned:
 			unparked[task] = 0;
 			goto leave
 #endif
-#ifdef YIELD
+#if defined(YIELD) || defined(BUDGET)
 		:: op == YIELDS -> goto leave
 #endif
 #ifdef LOCK
@@ -590,8 +633,7 @@ returned:
 			:: given[task] ->
 				given[task] = 0;
 				goto leave
-			/* lock_or_stay(): it is free, or another one has locked it */
-			:: !given[task] -> goto leave
+			/* lock_again() */
 			:: !given[task] -> goto lock_inside
 			fi
 #endif
@@ -613,7 +655,7 @@ leave:
 		check_inside();
 		/* It runs: so nobody has made it ready, or is about to. */
 		assert(!QUEUED(task));
-		assert(!ASLEEP(task));
+		assert(!(state[task] & ~TOKEN));
 #ifdef TIMEOUTS
 		assert(!timer[task]);
 #endif
@@ -641,7 +683,14 @@ dispatch_now:
 		fi;
 #endif
 		asleep[slot] = 0;
-		inbox_empty();
+#ifdef BUDGET
+		/* pick_next(): the budget has run out, or not */
+		if
+		:: event[slot] -> event[slot] = 0
+		:: skip
+		fi;
+#endif
+		inbox_empty(slot);
 #ifdef TIMEOUTS
 		do
 		:: HAS_TIMER(1) -> expire(1)
@@ -654,6 +703,11 @@ dispatch_now:
 #endif
 		/* next_task() */
 		if
+#ifdef STEALS
+		:: queue[slot] == 0 && steals && MAY_VISIT(1 - slot) && (queue[1 - slot] || inbox[1 - slot]) ->
+			steals--;
+			goto visit
+#endif
 		:: queue[slot] == 0 && tasks == 0 ->
 			assert(task == 0);
 			next = DISPATCHER(slot)
@@ -668,6 +722,9 @@ dispatch_now:
 		:: queue[slot] & BIT(3) -> other = 3
 #endif
 		fi;
+#ifdef STEALS
+picked:
+#endif
 		if
 		:: other ->
 			queue[slot] = queue[slot] & ~BIT(other);
@@ -722,25 +779,25 @@ dispatch_now:
 	atomic {
 		skip;
 hand_over:
-		current[slot] = 0;
 #ifdef SPAWN
 		if
 		:: task == 0 && me <= TASKS ->
 			idle = idle | BIT(me);
-			goto grant
-		:: else -> goto grant_now
+			goto pass
+		:: else -> goto pass_now
 		fi
 #else
-		goto grant_now
+		goto pass_now
 #endif
 	};
 
 #ifdef SPAWN
-grant:
+pass:
 #endif
 	atomic {
 		true ->
-grant_now:
+pass_now:
+		current[slot] = 0;
 		assert(!granted[next]);
 		holder[slot] = next;
 #ifdef MUTATION_SCHED_RESUME_FIRST
@@ -786,6 +843,37 @@ resume_now:
 		goto wait
 	};
 
+#ifdef STEALS
+	/* steal_from(), wrapper.c: @victim's task computes, so a thread without work may look there. */
+#define victim (1 - slot)
+	atomic {
+		skip;
+visit:
+		owner[victim] = VISITED;
+		goto steal
+	};
+steal:
+	atomic {
+		inbox_empty(victim);
+		if
+		:: queue[victim] & BIT(1) -> other = 1
+		:: queue[victim] & BIT(2) -> other = 2
+		:: queue[victim] & BIT(3) -> other = 3
+		fi;
+		queue[victim] = queue[victim] & ~BIT(other);
+#ifndef MUTATION_SCHED_STEAL_SLOT_STAYS
+		home[other] = slot;
+#endif
+		goto end_visit
+	};
+end_visit:
+	atomic {
+		assert(owner[victim] == VISITED);
+		owner[victim] = USER;
+		goto picked
+	};
+#endif
+
 poll_events:
 #if !defined(COARSE) && !defined(MUTATION_SCHED_ASLEEP_LATE)
 	atomic {
@@ -810,6 +898,9 @@ epoll_wait:
 	atomic {
 		asleep[slot] = 1
 	};
+#endif
+#ifdef MUTATION_SCHED_LOOK_ASLEEP
+	event[slot] = 0;
 #endif
 	if
 	:: atomic {
@@ -851,7 +942,7 @@ outside:
 		:: timed = 1
 		fi;
 #endif
-		enter(USER);
+		enter_task();
 		goto park
 	}
 	/* switchto_unpark() */
@@ -892,8 +983,20 @@ claim_it:
 		calls[task] && !IN_REGION ->
 		calls[task]--;
 		op = TO_YIELD;
-		enter(USER);
+		enter_task();
 		goto yield
+	}
+#endif
+#ifdef BUDGET
+	/* switchto_dispatch_give_way(), at the end of a call */
+	:: atomic {
+		calls[task] && !IN_REGION ->
+		calls[task]--;
+		op = TO_GIVE_WAY;
+#ifndef MUTATION_SCHED_GIVE_WAY_BLIND
+		enter_task();
+#endif
+		goto give_way
 	}
 #endif
 #ifdef WAIT
@@ -928,7 +1031,7 @@ claim_it:
 		goto lock_late
 #else
 		op = TO_LOCK;
-		enter(USER);
+		enter_task();
 		goto lock_inside
 #endif
 	}
@@ -979,19 +1082,21 @@ claim_it:
 	:: atomic {
 		calls[task] && !IN_REGION ->
 		calls[task]--;
+		/* switchto_owner_block() */
 		op = TO_BLOCK;
-		enter(USER);
-		owner[slot] = BLOCKING;
+		change(USER, BLOCKING);
 		in_region = 1;
 		op = NONE;
 		goto outside
 	}
 	:: atomic {
 		IN_REGION ->
+		/* switchto_owner_unblock() */
 		op = TO_UNBLOCK;
-		enter(BLOCKING);
+		change(BLOCKING, USER);
 		in_region = 0;
-		goto leave
+		op = NONE;
+		goto outside
 	}
 #endif
 #ifdef READ
@@ -1022,13 +1127,13 @@ claim_it:
 		MAY_END && !IN_REGION ->
 		calls[task] = 0;
 		op = TO_END;
-		enter(USER);
+		enter_task();
 		goto end_task
 	}
 	fi;
 
 #ifdef PARK
-	/* pause_task(), inside */
+	/* switchto_park(), switchto_sleep_pause(), inside */
 	atomic {
 		skip;
 park:
@@ -1054,7 +1159,31 @@ park:
 	};
 #endif
 
-#ifdef YIELD
+#ifdef BUDGET
+	atomic {
+		skip;
+give_way:
+		/* look() */
+		asleep[slot] = 0;
+		event[slot] = 0;
+#ifdef TIMEOUTS
+		/* Task 3 is alone on its slot. */
+		do
+		:: HAS_TIMER(1) -> expire(1)
+		:: HAS_TIMER(2) -> expire(2)
+		:: break
+		od;
+#endif
+		if
+		:: op == TO_GIVE_WAY -> goto yield
+		/* It has waited since the budget before, or has a mutex. */
+		:: goto leave
+		fi
+	};
+#endif
+
+#if defined(YIELD) || defined(BUDGET)
+	/* yield_inside() */
 	atomic {
 		skip;
 yield:
@@ -1068,7 +1197,7 @@ yield:
 #ifdef MUTATION_SCHED_PUSH_OUTSIDE
 lock_late:
 	atomic {
-		enter(USER);
+		enter_task();
 		goto lock_inside
 	};
 #endif
@@ -1086,11 +1215,21 @@ lock_inside:
 #endif
 	};
 #ifndef MUTATION_SCHED_PUSH_OUTSIDE
+	/* lock_or_push(), lock_or_stay(): another one has locked it, or it is free */
 push:
-	atomic {
+	if
+	:: atomic {
 		pushed[task] = 1;
 		goto dispatch
-	};
+	}
+	:: atomic {
+#ifndef MUTATION_SCHED_LOCKING_STAYS
+		/* end_locking() */
+		state[task] = state[task] & ~LOCKING;
+#endif
+		goto leave
+	}
+	fi;
 #endif
 	/* wake() */
 give:
@@ -1108,7 +1247,7 @@ waiter_wait:
 		true ->
 waiter_wait_now:
 		op = TO_WAIT;
-		enter(USER);
+		enter_task();
 wait_for:
 		check_inside();
 		if
@@ -1162,9 +1301,14 @@ look_again:
 	fi;
 #endif
 
-#if defined(WAITER) || defined(CANCEL)
+#if defined(WAITER) || defined(CANCEL) || defined(TIMEOUTS)
+	/* switchto_sleep_stay() */
 sleep_stay:
 	atomic {
+#ifdef TIMEOUTS
+		woken_by[task] = (timed && ASLEEP(task) -> ETIMEDOUT : woken_by[task]);
+		timed = 0;
+#endif
 		if
 		:: ASLEEP(task) ->
 			claim(task);
@@ -1248,11 +1392,15 @@ cancel_late:
 #endif
 
 #if defined(PARK) || defined(WAITER)
-	/* task_sleep() */
+	/* sleep_in_line(), switchto_sleep() */
 	atomic {
 		skip;
 sleep:
 #ifdef TIMEOUTS
+		if
+		:: timed -> goto sleep_stay /* the deadline has passed */
+		:: skip
+		fi;
 		timer[task] = timed;
 		timed = 0;
 #endif
@@ -1260,26 +1408,76 @@ sleep:
 	};
 #endif
 
+#ifdef WAITER
+#ifdef MUTATION_SCHED_STRAY_WAKE
+#define WAITS_STILL ASLEEP(other)
+#else
+#define WAITS_STILL (state[other] & WAITING)
+#endif
+#endif
+
 #ifdef WAIT
+	/* switchto_waiter_fire() */
 waiter_fire:
 	atomic {
+		if
+		:: MAY_ENTER ->
+			owner[slot] = INSIDE;
+			op = FIRES;
+			goto fire_inside
+		:: else
+		fi;
 		fired[other] = 1
 	};
-	/* task_wake() */
+	/* task_wake(). A slot that is lost stays lost. */
 	atomic {
 		if
-#ifdef MUTATION_SCHED_STRAY_WAKE
-		:: ASLEEP(other) ->
-#else
-		:: state[other] & WAITING ->
-#endif
+		:: WAITS_STILL ->
 			claim(other);
 			op = GIVES;
-			goto wake_ready
+			goto push_it
 		:: else ->
 			other = 0;
 			goto outside
 		fi
+	};
+#endif
+
+#ifdef WAITER
+	/* fire(), inside: no configuration has both */
+#ifdef JOIN
+#define FIRED task_ended_now
+#else
+#define FIRED leave
+#endif
+fire:
+	atomic {
+		true ->
+fire_inside:
+		fired[other] = 1
+	};
+	atomic {
+		if
+		:: WAITS_STILL && HOME(other) == slot ->
+			claim(other);
+			queue_task(other);
+			other = 0;
+			goto FIRED
+		:: WAITS_STILL && HOME(other) != slot ->
+			claim(other);
+			op = FIRES;
+			goto push_it
+		:: else ->
+			other = 0;
+			goto FIRED
+		fi
+	};
+
+push_it:
+	atomic {
+		inbox_push(other, at);
+		other = 0;
+		goto inbox_wake
 	};
 #endif
 
@@ -1310,6 +1508,7 @@ spawn:
 #endif
 
 #ifdef READIES
+	/* switchto_wake_ready() */
 wake_ready:
 	atomic {
 		if
@@ -1379,16 +1578,20 @@ woke:
 			at = 0;
 			op = NONE;
 			goto dispatch
-#ifdef READIES
+#if defined(READIES) || defined(WAIT)
 		:: op == GIVES ->
 			at = 0;
 			op = NONE;
 			goto outside
 #endif
-#ifdef JOIN
+#ifdef WAITER
 		:: op == FIRES ->
 			at = 0;
+#ifdef JOIN
 			goto task_ended
+#else
+			goto leave
+#endif
 #endif
 		:: op != ENDS && op != GIVES && op != FIRES ->
 			/* switchto_owner_regain() */
@@ -1423,37 +1626,9 @@ join_exchange:
 		if
 		:: other ->
 			waiter[other] = 0;
-			goto end_fire
+			goto fire
 		:: else -> goto task_ended_now
 		fi
-	};
-
-end_fire:
-	atomic {
-		fired[other] = 1
-	};
-	atomic {
-		if
-		:: ASLEEP(other) && HOME(other) == slot ->
-			claim(other);
-			queue_task(other);
-			other = 0;
-			goto task_ended_now
-		:: ASLEEP(other) && HOME(other) != slot ->
-			claim(other);
-			op = FIRES;
-			goto end_push
-		:: else ->
-			other = 0;
-			goto task_ended_now
-		fi
-	};
-
-end_push:
-	atomic {
-		inbox_push(other, at);
-		other = 0;
-		goto inbox_wake
 	};
 
 task_ended:
@@ -1565,7 +1740,7 @@ done:
 }
 
 #if !defined(RETAKES) || RETAKES > 0
-/* take(), and switchto_owner_grant() up to its resume */
+/* switchto_region_take(): take(), and switchto_owner_grant() up to its resume */
 inline take(slot)
 {
 	holder[slot] = DISPATCHER(slot);
@@ -1591,6 +1766,8 @@ inline take(slot)
 
 #ifdef MUTATION_SCHED_RETAKE_INSIDE
 #define TAKEABLE(slot) true
+#elif defined(MUTATION_SCHED_RETAKE_VISITED)
+#define TAKEABLE(slot) (owner[slot] != INSIDE)
 #else
 #define TAKEABLE(slot) (owner[slot] == USER || owner[slot] == BLOCKING)
 #endif
@@ -1605,6 +1782,9 @@ active proctype Monitor()
 	byte to;
 #ifdef RETAKES
 	byte left = RETAKES;
+#endif
+#ifdef VISITS
+	byte visits = VISITS; /* that are left */
 #endif
 
 end_monitor:
@@ -1642,6 +1822,30 @@ end_monitor:
 		to = 0
 	   }
 #endif
+#endif
+#ifdef VISITS
+	/* take_to_work(); it may take the slot then, as at any time */
+	:: atomic {
+		visits && MAY_VISIT(0) ->
+		visits--;
+		owner[0] = VISITED
+	   };
+	   atomic {
+		assert(owner[0] == VISITED)
+#ifndef MUTATION_SCHED_VISIT_STAYS
+		;
+		owner[0] = USER
+#endif
+	   }
+	:: atomic {
+		visits && MAY_VISIT(1) ->
+		visits--;
+		owner[1] = VISITED
+	   };
+	   atomic {
+		assert(owner[1] == VISITED);
+		owner[1] = USER
+	   }
 #endif
 	:: over -> break
 	od

@@ -204,7 +204,7 @@ void switchto_mark_unawaited(struct slot *slot, struct mark *mark, uintptr_t wor
 {
 	bool stray;
 
-	if (word != UNKNOWN && word < (uintptr_t)REPORTS * EVENT)
+	if (word != UNKNOWN && word % POLL < (uintptr_t)REPORTS * EVENT)
 		return;
 	pthread_mutex_lock(&mark->lock);
 	stray = mark->slot != slot;

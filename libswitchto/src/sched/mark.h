@@ -8,7 +8,8 @@
  *	UNKNOWN		no slot polls the descriptor
  *	UNARMED		a slot polls it, but not for output: most sockets are never full
  *	NOT_READY	there is nothing, or an event will come if there is something
- *	an odd number	a system call is to say what there is; counts the events since NOT_READY
+ *	an odd number	a system call is to say what there is; counts the events since NOT_READY, and
+ *			has the number of the last one's poll: so each event makes another word
  *	a task		it waits for an event; VERIFIED: see switchto_mark_verify()
  *
  * Input of streams is polled level-triggered: a slot that polls finds the descriptor again as long as
@@ -28,6 +29,8 @@
 #include "wake.h"
 
 enum { UNKNOWN, UNARMED = 4, NOT_READY = 8, READY = 1, STICKY = 2, EVENT = 4, REPORTS = 8 };
+/* Of a word that is READY: the polls, and below the rest. */
+enum { POLL = 0x10000 };
 enum { VERIFIED = 4 };
 
 static inline bool is_ready(uintptr_t word)
@@ -166,9 +169,9 @@ void switchto_mark_unawaited(struct slot *slot, struct mark *mark, uintptr_t wor
 /* Adds all that @slot polls to @epoll. False: there is no room. */
 bool switchto_mark_add_all(struct slot *slot, int epoll);
 
-/* There was an event on @mark, inside of a slot. @sticky: a short read says nothing, for now. */
+/* There was an event on @mark, inside of a slot. @event: READY, its poll, and perhaps STICKY. */
 static ALWAYS_INLINE void mark_event(struct slot *inside, struct mark *mark,
-				     struct direction *direction, uintptr_t sticky)
+				     struct direction *direction, uintptr_t event)
 {
 	_Atomic uintptr_t *word = &direction->word;
 	uintptr_t before = atomic_load_explicit(word, memory_order_relaxed), after;
@@ -176,7 +179,7 @@ static ALWAYS_INLINE void mark_event(struct slot *inside, struct mark *mark,
 
 	do {
 		task = mark_task(before);
-		after = READY | sticky;
+		after = event;
 		if (unlikely(!task)) {
 			if (unlikely(before < NOT_READY && !is_ready(before))) {
 				/* One that is not polled for output is not asked for it. */
@@ -185,7 +188,7 @@ static ALWAYS_INLINE void mark_event(struct slot *inside, struct mark *mark,
 				return;
 			}
 			if (is_ready(before))
-				after = (before + EVENT) | sticky;
+				after |= (before + EVENT) % POLL;
 		}
 	} while (unlikely(!atomic_compare_exchange_weak(word, &before, after)));
 	window();

@@ -103,6 +103,8 @@ static __attribute__((noinline)) void poll_anew(struct slot *slot)
 /* The tasks whose descriptors have these events are ready. */
 static ALWAYS_INLINE void take_events(struct slot *slot, const struct epoll_event *events, long n)
 {
+	const uintptr_t polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
+	const uintptr_t event = READY | polls * POLL;
 	bool others = false;
 
 	/* Whoever added a descriptor, maybe while the slot was another's, made its mark before. */
@@ -125,9 +127,9 @@ static ALWAYS_INLINE void take_events(struct slot *slot, const struct epoll_even
 				atomic_store(&mark->hung_up, true);
 		}
 		if (likely(what & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
-			mark_event(slot, mark, &mark->in, sticky);
+			mark_event(slot, mark, &mark->in, event | sticky);
 		if (unlikely(what & (EPOLLOUT | EPOLLHUP | EPOLLERR)))
-			mark_event(slot, mark, &mark->out, STICKY);
+			mark_event(slot, mark, &mark->out, event | STICKY);
 	}
 	if (unlikely(atomic_load_explicit(&slot->strays, memory_order_relaxed) >= STRAYS))
 		poll_anew(slot);

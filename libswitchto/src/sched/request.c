@@ -113,8 +113,7 @@ struct performance {
 	bool late;	  /* the deadline has passed: that call is the last one */
 	bool passes;	  /* the turn on, as what there is is not for this call */
 	bool was_listed;  /* for a turn */
-	uintptr_t passed; /* the word when it did so, and the mark's waits */
-	unsigned int passed_at;
+	uintptr_t passed; /* the word when it did so */
 	unsigned int naps;
 };
 
@@ -170,7 +169,6 @@ static long wait_in_mark(struct performance *p)
 						   r->deadline);
 		}
 		if (task || p->at.word == NOT_READY) {
-			atomic_fetch_add_explicit(&p->mark->waits, 1, memory_order_relaxed);
 			error = switchto_sleep_for(p->me, p->mark, direction, r->deadline);
 			if (error == EBUSY) /* another task came in between */
 				return 0;
@@ -349,9 +347,8 @@ static enum step found_nothing(struct performance *p)
 	 * word is what it was.
 	 */
 	if (r->call && is_ready(word) && atomic_load(&direction_of(p)->first) &&
-	    (word != p->passed || atomic_load(&mark->waits) != p->passed_at)) {
+	    word != p->passed) {
 		p->passed = word;
-		p->passed_at = atomic_load(&mark->waits);
 		p->passes = true;
 		return WAITS;
 	}
