@@ -86,6 +86,26 @@ expect 8 "^alone: vm/test --long --kernel 7.3 -R '\^long-x\\$'$" vm/test --long 
 list 'skips test echo nothing here; exit 77'
 expect 8 '^skips: found status 77' vm/test
 
+# A test that passed has begun again.
+list 'again test echo run 1 of 3 is void'
+expect 0 '^vm/test: again: run 1 of 3 is void$' vm/test
+
+# Is the emulator at fault? lost STATUS LINE...: what the guest's kernel says of stalls.
+lost() {
+	local want=$1 found=0
+	shift
+	mkdir -p run
+	printf '%s\n' "$@" > run/kernel.log
+	# shellcheck disable=SC2034,SC2016
+	bash -c '. vm/lib.sh; run=run opt_sleep=on; ticks_were_lost 1' || found=$?
+	[ "$found" -eq "$want" ] || { echo "FAIL: ticks_were_lost: wanted status $want, found $found of: $*"; failed=1; }
+}
+stall='rcu: INFO: rcu_sched detected stalls on CPUs/tasks:'
+lost 0 "$stall" 'rcu: 	0-...!: (1 GPs behind) idle=117c/1/0x4000000000000000 softirq=577/578 fqs=0' 'rcu: INFO: Stall ended during stack backtracing.'
+lost 0 "$stall" 'CPU: 0 UID: 0 PID: 0 Comm: swapper/0 Not tainted' 'Call Trace:'
+lost 1 "$stall" 'CPU: 1 UID: 0 PID: 90 Comm: test Not tainted' 'Call Trace:'
+lost 1 'nothing'
+
 # Machines that lack something. fake TOOL TEXT: it prints that, whatever it is asked.
 fake() {
 	printf '#!/bin/sh\ncat << "END"\n%s\nEND\n' "$2" > "bin/$1"
