@@ -32,6 +32,9 @@ man_pages() {
 # README and docs show the figures of docs/*.json.
 tables() { "$top/bench/tables.py" --check; }
 
+# Are the arguments about lines that are there?
+coverage_exempt() { static coverage-report.py "$top/libswitchto/src" "$top/tests/static/coverage-exempt"; }
+
 # The patches as they are mailed, without the cover letter, in $series.
 export_series() {
 	rm -rf "$out/series-$name"
