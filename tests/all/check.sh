@@ -14,7 +14,7 @@ shift
 opt_kernel=${TEST_KERNEL:-6.12} opt_accel=${TEST_ACCEL:-auto} newest=''
 out=$top/build/test gcc=$top/build/gcc
 log=$out/log
-mkdir -p "$log" || die "wanted to write $log, can't; is the disk full or the folder not yours?"
+can_write "$log"
 
 # --- static ------------------------------------------------------------------
 

@@ -121,11 +121,20 @@ fake dpkg-query ''
 expect 1 '^./check: wanted the Debian packages: .*cmake .*; install them: sudo apt-get' "${with_fake[@]}" ./check
 rm bin/dpkg-query
 expect 0 '^vm/test: found one core, wanted two: expect twice the time$' taskset -c "$(taskset -cp $$ | sed 's/.*[^0-9]//')" vm/test
-rmdir build/vm/linux-6.12-patched
 fake df 'Filesystem 1M-blocks Used Available
 disk 1 1 100'
+expect 1 '^./check: wanted 200 MB free for .*, found 100 MB' "${with_fake[@]}" ./check
+expect 1 '^vm/test: wanted 200 MB free for .*, found 100 MB' "${with_fake[@]}" vm/test -N
+expect 1 '^vm/test: wanted 1500 MB free for .*, found 100 MB' "${with_fake[@]}" vm/test
+rmdir build/vm/linux-6.12-patched
 expect 1 '^vm/test: wanted 7000 MB free for .*, found 100 MB' "${with_fake[@]}" vm/test
 rm bin/df
+mv build/test/log saved
+touch build/test/log
+expect 1 '^./check: wanted to write .*/build/test/log, can.t; ' ./check
+[ "$(wc -l < out)" -eq 1 ] || { echo "FAIL: wanted one line, found: $(cat out)"; failed=1; }
+rm build/test/log
+mv saved build/test/log
 echo 'Dir::Etc { sourceparts "/nowhere"; sourcelist "/nowhere"; };' > apt.conf
 expect 1 '^vm/build: wanted linux-source-7.3, found none .*; set KERNEL_SRC_7_3 to ' env APT_CONFIG="$scratch/apt.conf" vm/build --kernel 7.3
 

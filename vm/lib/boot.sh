@@ -16,7 +16,7 @@ end_vm() {
 }
 
 new_run() {
-	mkdir -p "$vm/run" || die "wanted to write $vm/run, can't; is the disk full or the folder not yours?"
+	can_write "$vm/run"
 	# Remove folders of runs that are older than a day.
 	find "$vm/run" -mindepth 1 -maxdepth 1 -mtime +0 -exec rm -rf {} +
 	run=$(mktemp -d "$vm/run/XXXXXX") || die "wanted a folder in $vm/run, can't make one; is the disk full?"

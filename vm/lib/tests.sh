@@ -18,7 +18,8 @@ want_cmake() {
 
 configure_tests() {
 	want_cmake
-	mkdir -p "$log" || die "wanted to write $log, can't; is the disk full or the folder not yours?"
+	need_space 200 "the builds and the tests"
+	can_write "$log"
 	cmake -S "$top/tests/all" -B "$list" > "$log/cmake.log" 2>&1 ||
 		die "configuring the tests: failed: $(grep -m1 -i error "$log/cmake.log"); log: $log/cmake.log"
 }
