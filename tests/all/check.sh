@@ -361,6 +361,7 @@ selftests_upstream() { # CONFIG CPUS
 # The one command that runs alone what failed.
 alone() { # COMMAND...
 	local test='' more=''
+	[ "$1" != newest ] || shift
 	case $1 in
 	host | suite | fuzz_suite)
 		# The last list of ctest's: of those that failed, not of those that skipped.
@@ -385,7 +386,7 @@ alone() { # COMMAND...
 # For the last ten lines of what a failed test prints.
 report() { # STATUS COMMAND...
 	local found
-	found=$(grep -nE '^not ok|^FAIL|^MISSED|\*\*\*(Failed|Timeout|Exception)|^\[  (FAILED|ERROR)|Sanitizer:|runtime error:|torture: BROKEN|complained|: wanted .*found|error: |^(ERROR|WARNING|CHECK): |\] (WARNING|BUG): ' \
+	found=$(grep -nE '^not ok|^FAIL|^MISSED|\*\*\*(Failed|Timeout|Exception)|^\[  (FAILED|ERROR)|Sanitizer:|runtime error:|torture: BROKEN|complained|: wanted .*found|error: |^(ERROR|WARNING|CHECK): |\] (WARNING|BUG): |: hangs|AssertionError|No space left' \
 		"$log/$name.log" | cut -c 1-300 | head -n 5 || true)
 	[ -n "$found" ] || found=$(tail -n 5 "$log/$name.log" | cut -c 1-300)
 	echo "$name: wanted status 0 of: ${*:2}"

@@ -80,6 +80,8 @@ for pattern in '^fails: wanted status 0 of: sh ' '^fails: found status 3' 'wante
 done
 [ "$(wc -l < last)" -le 10 ] || { echo "FAIL: wanted at most ten lines, found: $(cat last)"; failed=1; }
 expect 8 "^alone: ./check fails$" ./check fails
+list "hangs check echo 'support.c: a case: hangs'; seq 10; false"
+expect 8 '^1:support.c: a case: hangs$' ./check
 list 'long-x long false'
 expect 8 "^alone: vm/test --long --kernel 7.3 -R '\^long-x\\$'$" vm/test --long --kernel 7.3
 # A skipped test would be a promise that is not kept.
