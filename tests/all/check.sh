@@ -5,7 +5,7 @@
 # program. All output goes to build/test/log/NAME.log. If COMMAND fails, report() prints
 # what a reader of a remote log needs first.
 # The options of vm/test are in the environment: TEST_KERNEL, TEST_ACCEL; TEST_RUNNER is
-# vm/test or ./check. NEWEST is the kernel of newest().
+# vm/test or ./check, TEST_PROCESSORS how many ctest has. NEWEST is the kernel of newest().
 # shellcheck source=vm/lib.sh
 . "$(dirname "$0")/../../vm/lib.sh"
 
@@ -91,7 +91,7 @@ host() { # PRESET PART
 	rest) select=(-E "$short|^suite\.(default|static)$") ;;
 	esac
 	[ -z "$only" ] || select=(-R "$only")
-	cd "$top" && ctest --preset "$1" -j 4 "${select[@]}" --output-junit "$log/$name.xml" > "$log/$name.ctest" 2>&1 || {
+	cd "$top" && ctest --preset "$1" -j "${TEST_PROCESSORS:-4}" "${select[@]}" --output-junit "$log/$name.xml" > "$log/$name.ctest" 2>&1 || {
 		cat "$log/$name.ctest"
 		return 1
 	}

@@ -122,7 +122,9 @@ rm bin/cmake
 fake dpkg-query ''
 expect 1 '^./check: wanted the Debian packages: .*cmake .*; install them: sudo apt-get' "${with_fake[@]}" ./check
 rm bin/dpkg-query
-expect 0 '^vm/test: found one core, wanted two: expect twice the time$' taskset -c "$(taskset -cp $$ | sed 's/.*[^0-9]//')" vm/test
+one_core=(taskset -c "$(taskset -cp $$ | sed 's/.*[^0-9]//')")
+expect 0 '^vm/test: found one core, wanted two: expect twice the time$' "${one_core[@]}" vm/test
+expect 0 '^./check: found one core, wanted two: expect twice the time$' "${one_core[@]}" ./check
 fake df 'Filesystem 1M-blocks Used Available
 disk 1 1 100'
 expect 1 '^./check: wanted 200 MB free for .*, found 100 MB' "${with_fake[@]}" ./check

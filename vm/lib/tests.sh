@@ -40,8 +40,12 @@ progress() {
 
 # $status is that of ctest.
 run_tests() { # CTEST-OPTION...
-	local pid
-	{ TEST_RUNNER=$me ctest --test-dir "$list" --output-on-failure --no-tests=error "$@" 2>&1 | progress; } &
+	local pid processors=4
+	if [ "$(nproc)" -eq 1 ]; then
+		processors=2
+		say "found one core, wanted two: expect twice the time"
+	fi
+	{ TEST_RUNNER=$me TEST_PROCESSORS=$processors ctest --test-dir "$list" --output-on-failure --no-tests=error -j $processors "$@" 2>&1 | progress; } &
 	pid=$!
 	end_with $pid
 	status=0
