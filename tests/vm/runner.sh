@@ -69,6 +69,11 @@ expect 2 "PART: wanted one of: .*; found 'suite'" ./check suite
 expect 2 "wanted a PART, found '--frobnicate'" ./check --frobnicate
 expect 8 'No tests were found' vm/test -R nothing
 expect 2 "found 'long'; use --long" vm/test -L long
+expect 2 "^vm/test: -L: wanted static, host or vm, found 'nosuch'" vm/test -L nosuch
+expect 2 "^vm/test: -j: wanted 1 to 99, found '0'" vm/test -j 0
+expect 2 "^vm/test: -R: wanted a regular expression, found '\('" vm/test -R '('
+expect 2 "^./check: --list: wanted nothing after it, found 'foo'" ./check --list foo
+[ -w /dev/kvm ] || expect 1 '^vm/test: --accel kvm: wanted /dev/kvm, ' vm/test --accel kvm
 
 # The last ten lines of a test that fails; the next line is of the one after it.
 list 'fails check echo one; echo fails.c: wanted 1, found 2; exit 3' "${tests[@]}"
