@@ -5,7 +5,7 @@
 # program. All output goes to build/test/log/NAME.log. If COMMAND fails, report() prints
 # what a reader of a remote log needs first.
 # The options of vm/test are in the environment: TEST_KERNEL, TEST_ACCEL; TEST_RUNNER is
-# vm/test or ./check. NEWEST is the kernel of newest().
+# vm/test or ./check, TEST_PROCESSORS how many ctest has. NEWEST is the kernel of newest().
 # shellcheck source=vm/lib.sh
 . "$(dirname "$0")/../../vm/lib.sh"
 
@@ -14,7 +14,7 @@ shift
 opt_kernel=${TEST_KERNEL:-6.12} opt_accel=${TEST_ACCEL:-auto} newest=''
 out=$top/build/test gcc=$top/build/gcc
 log=$out/log
-mkdir -p "$log" || die "wanted to write $log, can't; is the disk full or the folder not yours?"
+can_write "$log"
 
 # --- static ------------------------------------------------------------------
 
@@ -31,6 +31,9 @@ man_pages() {
 
 # README and docs show the figures of docs/*.json.
 tables() { "$top/bench/tables.py" --check; }
+
+# Are the arguments about lines that are there?
+coverage_exempt() { static coverage-report.py "$top/libswitchto/src" "$top/tests/static/coverage-exempt"; }
 
 # The patches as they are mailed, without the cover letter, in $series.
 export_series() {
@@ -88,11 +91,13 @@ host() { # PRESET PART
 	rest) select=(-E "$short|^suite\.(default|static)$") ;;
 	esac
 	[ -z "$only" ] || select=(-R "$only")
-	cd "$top" && ctest --preset "$1" -j 4 "${select[@]}" --output-junit "$log/$name.xml" > "$log/$name.ctest" 2>&1 || {
+	cd "$top" && ctest --preset "$1" -j "${TEST_PROCESSORS:-4}" "${select[@]}" --test-output-size-passed 100000 --output-junit "$log/$name.xml" > "$log/$name.ctest" 2>&1 || {
 		cat "$log/$name.ctest"
 		return 1
 	}
 	cat "$log/$name.ctest"
+	# Of a test that passed, ctest prints nothing. run_tests() passes it on.
+	grep -oshE '(^|>)left out: .*' "$log/$name.xml" | sed 's/^>//' | sort -u
 	if grep '\*\*\*Skipped' "$log/$name.ctest" | grep -vE " ([^ ]*\.swap|$may_skip) "; then
 		echo "FAIL: the above skipped, and needs neither FUTEX_SWAP nor root"
 		return 1
@@ -358,6 +363,7 @@ selftests_upstream() { # CONFIG CPUS
 # The one command that runs alone what failed.
 alone() { # COMMAND...
 	local test='' more=''
+	[ "$1" != newest ] || shift
 	case $1 in
 	host | suite | fuzz_suite)
 		# The last list of ctest's: of those that failed, not of those that skipped.
@@ -382,7 +388,7 @@ alone() { # COMMAND...
 # For the last ten lines of what a failed test prints.
 report() { # STATUS COMMAND...
 	local found
-	found=$(grep -nE '^not ok|^FAIL|^MISSED|\*\*\*(Failed|Timeout|Exception)|^\[  (FAILED|ERROR)|Sanitizer:|runtime error:|torture: BROKEN|complained|: wanted .*found|error: |^(ERROR|WARNING|CHECK): |\] (WARNING|BUG): ' \
+	found=$(grep -nE '^not ok|^FAIL|^MISSED|\*\*\*(Failed|Timeout|Exception)|^\[  (FAILED|ERROR)|Sanitizer:|runtime error:|torture: BROKEN|complained|: wanted .*found|error: |^(ERROR|WARNING|CHECK): |\] (WARNING|BUG): |: hangs|AssertionError|No space left' \
 		"$log/$name.log" | cut -c 1-300 | head -n 5 || true)
 	[ -n "$found" ] || found=$(tail -n 5 "$log/$name.log" | cut -c 1-300)
 	echo "$name: wanted status 0 of: ${*:2}"

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: MIT
 """What of the library the tests reached, for vm/coverage.
 
-usage: coverage-report.py SOURCE-FOLDER EXEMPT COVERAGE.json
+usage: coverage-report.py SOURCE-FOLDER EXEMPT [COVERAGE.json]
 The files in COVERAGE.json, and FILE below, are relative to SOURCE-FOLDER.
 
 Prints for each file how many lines and branches were reached, and each line
 that was not. Exit status 1 if such a line has no argument in the file EXEMPT,
-or if an argument's line no longer exists.
+or if an argument's line no longer exists. Without COVERAGE.json, only the latter.
 
 EXEMPT: first the argument, in lines that begin with #, then the lines it is for,
 
@@ -79,25 +79,38 @@ def read_exempt(path):
     return argued
 
 
-def main():
-    if len(sys.argv) != 4:
-        die("coverage-report.py: wanted SOURCE-FOLDER EXEMPT COVERAGE.json")
-    folder, exempt, coverage = sys.argv[1:]
-    argued = read_exempt(exempt)
+def read_source(folder, name):
+    """For each line its name in its function, and the function. Empty without the file."""
+    try:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            source = file.read().splitlines()
+    except FileNotFoundError:
+        return [], []
+    where = functions(source)
+    return names(source, where), where
+
+
+def stale(folder, exempt, argued):
+    """How many arguments are about lines that are not there; prints them."""
+    known = set()
+    for name in {key[0] for key in argued}:
+        for text, function in zip(*read_source(folder, name)):
+            known |= {(name, function, text), (name, function, "*")}
+    found = [key for key in argued if key not in known]
+    for key in found:
+        print(f"{exempt}:{argued[key]}: {': '.join(key)}: no such line any more")
+    return len(found)
+
+
+def report(folder, exempt, argued, coverage):
     with open(coverage, encoding="utf-8") as file:
         files = json.load(file)["files"]
 
-    missed, known = [], set()
+    missed = []
     print(f"{'file':20} {'lines':>16} {'branches':>16}")
     for entry in sorted(files, key=lambda f: f["file"]):
         name = entry["file"]
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            source = file.read().splitlines()
-        where = functions(source)
-        named = names(source, where)
-        for text, function in zip(named, where):
-            known.add((name, function, text))
-            known.add((name, function, "*"))
+        named, where = read_source(folder, name)
 
         # By number: a line of an inline function comes once for each copy.
         lines, branches = {}, {}
@@ -124,13 +137,20 @@ def main():
         has = (name, function, text) in argued or (name, function, "*") in argued
         faults += not has
         print(f"{name}:{number}: {function}: {text}  [{'argued' if has else 'NOT ARGUED'}]")
-    stale = [key for key in argued if key not in known]
-    for key in stale:
-        print(f"{exempt}:{argued[key]}: {': '.join(key)}: no such line any more")
     if faults:
         die(f"{faults} of {len(missed)} lines not reached are not argued; test them, or argue them in {exempt}")
-    if stale:
-        die(f"wanted arguments about lines that are there, found {len(stale)} others; correct {exempt}")
+
+
+def main():
+    if len(sys.argv) not in (3, 4):
+        die("coverage-report.py: wanted SOURCE-FOLDER EXEMPT [COVERAGE.json]")
+    folder, exempt = sys.argv[1:3]
+    argued = read_exempt(exempt)
+    count = stale(folder, exempt, argued)
+    if len(sys.argv) == 4:
+        report(folder, exempt, argued, sys.argv[3])
+    if count:
+        die(f"wanted arguments about lines that are there, found {count} others; correct {exempt}")
 
 
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may end first

@@ -24,4 +24,4 @@ for f in "${tracked[@]}"; do
 	clang-format --style=file "$f" | diff -u --label "$f" --label "$f, formatted" "$f" - || bad+=("$f")
 done
 [ ${#bad[@]} -eq 0 ] ||
-	die "${#bad[@]} of ${#tracked[@]} files are not formatted as .clang-format says (above); format them: $me --fix"
+	die "wanted files as .clang-format says, found ${#bad[@]} that are not: ${bad[0]}$([ ${#bad[@]} -eq 1 ] || echo ", ..."); format them: $me --fix"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # What git asks before it takes a commit, if ./check --hook has installed it: are the changed
-# files formatted, are the added lines within 100 columns, and does the subject begin with an
-# area? git commit --no-verify goes past it.
+# files formatted, are the added lines of C, C++ and Markdown within 100 columns, and does the
+# subject begin with an area? A row of a table and a line with a string may be longer. git commit
+# --no-verify goes past it.
 # usage: tests/static/hook.sh install | pre-commit | commit-msg FILE
 # shellcheck source=tests/static/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -34,9 +35,9 @@ pre_commit() {
 		git show ":$f" | clang-format --style=file --assume-filename="$f" | cmp -s - <(git show ":$f") || bad+=("$f")
 	done < <(git diff --cached --name-only -z --diff-filter=d -- '*.c' '*.h' '*.cpp' '*.hpp')
 	[ ${#bad[@]} -eq 0 ] || die "wanted code as .clang-format says, found other in ${bad[*]}; format it: tests/static/format.sh --fix"
-	# A message or a table's row stays on one line, however long.
-	wide=$(git diff --cached -U0 --diff-filter=d -- '*.c' '*.h' '*.cpp' '*.hpp' '*.md' | expand |
-		awk '/^\+\+\+ / { file = substr($2, 3) } /^\+/ && length > 101 && !/^\+ *\|/ && !/"/ { print file ": " substr($0, 2, 60); exit }')
+	wide=$(git diff --cached -U0 --diff-filter=d -- '*.c' '*.h' '*.cpp' '*.hpp' '*.md' |
+		sed -n 's,^+++ b/,\x01,p; t; s/^+//p' | expand |
+		awk '/^\x01/ { file = substr($0, 2); next } length > 100 && !/^ *\|/ && !/"/ { print file ": " substr($0, 1, 60); exit }')
 	[ -z "$wide" ] || die "wanted lines of at most 100 columns, found a longer one in $wide..."
 }
 
@@ -44,7 +45,7 @@ commit_msg() { # FILE
 	local subject
 	subject=$(sed -n '/^#/!{p;q}' "$1")
 	[[ $subject =~ ^(fixup!|squash!|amend!|Merge|Revert) ]] && return
-	[[ $subject =~ ^($areas)[a-z/]*([,:]\ [a-z0-9.-]+)*:\ [A-Z] ]] ||
+	[[ $subject =~ ^($areas)(/[a-z]+)*([,:]\ [a-z0-9.-]+)*:\ [A-Z] ]] ||
 		die "wanted a subject 'area: Action and object' with an area of ${areas//|/, }; found '$subject'"
 	[ ${#subject} -le 75 ] || die "wanted a subject of at most 75 columns, found ${#subject}: '$subject'"
 }

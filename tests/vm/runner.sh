@@ -69,6 +69,11 @@ expect 2 "PART: wanted one of: .*; found 'suite'" ./check suite
 expect 2 "wanted a PART, found '--frobnicate'" ./check --frobnicate
 expect 8 'No tests were found' vm/test -R nothing
 expect 2 "found 'long'; use --long" vm/test -L long
+expect 2 "^vm/test: -L: wanted static, host or vm, found 'nosuch'" vm/test -L nosuch
+expect 2 "^vm/test: -j: wanted 1 to 99, found '0'" vm/test -j 0
+expect 2 "^vm/test: -R: wanted a regular expression, found '\('" vm/test -R '('
+expect 2 "^./check: --list: wanted nothing after it, found 'foo'" ./check --list foo
+[ -w /dev/kvm ] || expect 1 '^vm/test: --accel kvm: wanted /dev/kvm, ' vm/test --accel kvm
 
 # The last ten lines of a test that fails; the next line is of the one after it.
 list 'fails check echo one; echo fails.c: wanted 1, found 2; exit 3' "${tests[@]}"
@@ -80,11 +85,33 @@ for pattern in '^fails: wanted status 0 of: sh ' '^fails: found status 3' 'wante
 done
 [ "$(wc -l < last)" -le 10 ] || { echo "FAIL: wanted at most ten lines, found: $(cat last)"; failed=1; }
 expect 8 "^alone: ./check fails$" ./check fails
+list "hangs check echo 'support.c: a case: hangs'; seq 10; false"
+expect 8 '^1:support.c: a case: hangs$' ./check
 list 'long-x long false'
 expect 8 "^alone: vm/test --long --kernel 7.3 -R '\^long-x\\$'$" vm/test --long --kernel 7.3
 # A skipped test would be a promise that is not kept.
 list 'skips test echo nothing here; exit 77'
 expect 8 '^skips: found status 77' vm/test
+
+# A test that passed has begun again.
+list 'again test echo run 1 of 3 is void'
+expect 0 '^vm/test: again: run 1 of 3 is void$' vm/test
+
+# Is the emulator at fault? lost STATUS LINE...: what the guest's kernel says of stalls.
+lost() {
+	local want=$1 found=0
+	shift
+	mkdir -p run
+	printf '%s\n' "$@" > run/kernel.log
+	# shellcheck disable=SC2034,SC2016
+	bash -c '. vm/lib.sh; run=run opt_sleep=on; ticks_were_lost 1' || found=$?
+	[ "$found" -eq "$want" ] || { echo "FAIL: ticks_were_lost: wanted status $want, found $found of: $*"; failed=1; }
+}
+stall='rcu: INFO: rcu_sched detected stalls on CPUs/tasks:'
+lost 0 "$stall" 'rcu: 	0-...!: (1 GPs behind) idle=117c/1/0x4000000000000000 softirq=577/578 fqs=0' 'rcu: INFO: Stall ended during stack backtracing.'
+lost 0 "$stall" 'CPU: 0 UID: 0 PID: 0 Comm: swapper/0 Not tainted' 'Call Trace:'
+lost 1 "$stall" 'CPU: 1 UID: 0 PID: 90 Comm: test Not tainted' 'Call Trace:'
+lost 1 'nothing'
 
 # Machines that lack something. fake TOOL TEXT: it prints that, whatever it is asked.
 fake() {
@@ -100,12 +127,23 @@ rm bin/cmake
 fake dpkg-query ''
 expect 1 '^./check: wanted the Debian packages: .*cmake .*; install them: sudo apt-get' "${with_fake[@]}" ./check
 rm bin/dpkg-query
-expect 0 '^vm/test: found one core, wanted two: expect twice the time$' taskset -c "$(taskset -cp $$ | sed 's/.*[^0-9]//')" vm/test
-rmdir build/vm/linux-6.12-patched
+one_core=(taskset -c "$(taskset -cp $$ | sed 's/.*[^0-9]//')")
+expect 0 '^vm/test: found one core, wanted two: expect twice the time$' "${one_core[@]}" vm/test
+expect 0 '^./check: found one core, wanted two: expect twice the time$' "${one_core[@]}" ./check
 fake df 'Filesystem 1M-blocks Used Available
 disk 1 1 100'
+expect 1 '^./check: wanted 200 MB free for .*, found 100 MB' "${with_fake[@]}" ./check
+expect 1 '^vm/test: wanted 200 MB free for .*, found 100 MB' "${with_fake[@]}" vm/test -N
+expect 1 '^vm/test: wanted 1500 MB free for .*, found 100 MB' "${with_fake[@]}" vm/test
+rmdir build/vm/linux-6.12-patched
 expect 1 '^vm/test: wanted 7000 MB free for .*, found 100 MB' "${with_fake[@]}" vm/test
 rm bin/df
+mv build/test/log saved
+touch build/test/log
+expect 1 '^./check: wanted to write .*/build/test/log, can.t; ' ./check
+[ "$(wc -l < out)" -eq 1 ] || { echo "FAIL: wanted one line, found: $(cat out)"; failed=1; }
+rm build/test/log
+mv saved build/test/log
 echo 'Dir::Etc { sourceparts "/nowhere"; sourcelist "/nowhere"; };' > apt.conf
 expect 1 '^vm/build: wanted linux-source-7.3, found none .*; set KERNEL_SRC_7_3 to ' env APT_CONFIG="$scratch/apt.conf" vm/build --kernel 7.3
 

@@ -298,7 +298,7 @@ copy_selftests() {
 # for each version.
 want_kselftest() {
 	kselftest=$top/build/kselftest-$opt_kernel
-	mkdir -p "$kselftest" || die "wanted to write $kselftest, can't; is the disk full or the folder not yours?"
+	can_write "$kselftest"
 	lock
 	step kselftest "building the kernel's futex selftests" make_kselftest
 	unlock

@@ -11,7 +11,7 @@ step() {
 	local text=$2 log=$vm/log/$1.log start=$SECONDS pid status=0 last
 	shift 2
 
-	mkdir -p "$vm/log" || die "wanted to write build/vm/log, can't; is the disk full or the folder not yours?"
+	can_write "$vm/log"
 	say "$text"
 	"$@" > "$log" 2>&1 < /dev/null &
 	pid=$!
@@ -52,7 +52,7 @@ end_tree() {
 
 # One set-up at a time in a checkout.
 lock() {
-	mkdir -p "$vm" || die "wanted to write build/ in $top, can't; is the disk full or the folder not yours?"
+	can_write "$vm"
 	exec 9> "$vm/lock" || die "wanted to write $vm/lock, can't; is the disk full or the folder not yours?"
 	if ! flock -n 9; then
 		say "waiting for another vm/ command in this checkout to finish its set-up"
@@ -61,9 +61,15 @@ lock() {
 }
 unlock() { exec 9>&-; }
 
+# Makes the folder.
+can_write() { # FOLDER
+	mkdir -p "$1" 2> /dev/null && [ -w "$1" ] || die "wanted to write $1, can't; is the disk full or the folder not yours?"
+}
+
 need_space() { # MEGABYTES WHAT FOR
 	local free
-	free=$(mkdir -p "$vm" && df -Pm "$vm" | awk 'NR == 2 { print $4 }')
+	can_write "$vm"
+	free=$(df -Pm "$vm" | awk 'NR == 2 { print $4 }')
 	[ "$free" -ge "$1" ] ||
 		die "wanted $1 MB free for $2, found $free MB in $top; free some, or put the checkout on a larger disk"
 }

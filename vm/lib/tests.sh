@@ -18,7 +18,8 @@ want_cmake() {
 
 configure_tests() {
 	want_cmake
-	mkdir -p "$log" || die "wanted to write $log, can't; is the disk full or the folder not yours?"
+	need_space 200 "the builds and the tests"
+	can_write "$log"
 	cmake -S "$top/tests/all" -B "$list" > "$log/cmake.log" 2>&1 ||
 		die "configuring the tests: failed: $(grep -m1 -i error "$log/cmake.log"); log: $log/cmake.log"
 }
@@ -39,10 +40,17 @@ progress() {
 
 # $status is that of ctest.
 run_tests() { # CTEST-OPTION...
-	local pid
-	{ TEST_RUNNER=$me ctest --test-dir "$list" --output-on-failure --no-tests=error "$@" 2>&1 | progress; } &
+	local pid processors=4
+	if [ "$(nproc)" -eq 1 ]; then
+		processors=2
+		say "found one core, wanted two: expect twice the time"
+	fi
+	{ TEST_RUNNER=$me TEST_PROCESSORS=$processors ctest --test-dir "$list" --output-on-failure --no-tests=error -j $processors "$@" 2>&1 | progress; } &
 	pid=$!
 	end_with $pid
 	status=0
 	wait $pid || status=$?
+	# ctest shows nothing of a test that passed.
+	find "$log" -name '*.log' -newer "$log/cmake.log" -exec grep -HE '^left out: |booting once more|run [0-9] of 3 is void$' {} + |
+		sed -E "s,^$log/(.*)\.log:,$me: \1: ," >&2 || true
 }
