@@ -676,7 +676,8 @@ def answers_tcp(server, request, wanted):
 def test_flood():
     """
     One client sends without end. Another one has its answers all the same, and SIGTERM ends the
-    server: within a second, but on a busy machine only the best of some times can show that.
+    server within a second. On a busy machine the best of some times counts, and how long a server
+    without a flood takes.
     """
     pipelined = b"GET / HTTP/1.1\r\n\r\n" * 100
     with tempfile.TemporaryDirectory() as root:
@@ -701,9 +702,18 @@ def test_flood():
 def within_a_second(end, options):
     """The best of some times, which end(options) returns, or None for one that does not count."""
     found = []
-    while len(found) < 5 and not (found and found[-1] and found[-1] < 1):
+    while len(found) < 5:
         found.append(end(options))
-    assert found[-1] and found[-1] < 1, f"{options}: wanted an end within 1 s, found {found}"
+        if found[-1] and (found[-1] < 1 or found[-1] < 10 * quiet_end(options)):
+            return
+    raise AssertionError(f"{options}: wanted an end within 1 s, found {found}")
+
+
+def quiet_end(options):
+    with Server(*options) as server:
+        begun = time.monotonic()
+        server.stop()
+        return time.monotonic() - begun
 
 
 def unread_reports(options):

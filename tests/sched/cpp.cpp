@@ -516,7 +516,7 @@ int end_of_child(F function, std::string *text = nullptr)
 		const rlimit none = {};
 
 		setrlimit(RLIMIT_CORE, &none);
-		alarm(20);
+		alarm(240);
 		dup2(pipes[1], 2);
 		signal(SIGABRT, SIG_DFL);
 		function();

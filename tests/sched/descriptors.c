@@ -25,7 +25,7 @@ static atomic_uint waiting, step;
 
 static struct timespec late(void)
 {
-	return in(60 * NSEC_PER_SEC);
+	return in(240 * NSEC_PER_SEC);
 }
 
 static void new_pair(void)
@@ -608,22 +608,22 @@ static void close_slowly(void *arg)
 	(void)arg;
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
 	CHECK(&verdict, now_ns() - begin > NSEC_PER_SEC / 2);
+	atomic_store(&served, 1);
 }
 
-static void close_lingering(void *arg)
+/* @in_time: all was done before close_slowly(). */
+static void close_lingering(void *in_time)
 {
 	static char big[8 << 20];
 	const struct linger linger = { 1, 1 };
 	const int number = ends[0], end = ends[1];
 	struct timespec time = in(NSEC_PER_SEC / 10);
 	struct switchto_task *closer;
-	long long begin;
 	char byte;
 
-	(void)arg;
+	atomic_store(&served, 0);
 	CHECK_EQ(&verdict, setsockopt(number, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
 	CHECK(&verdict, switchto_send(number, big, sizeof(big), 0, &time) > 0);
-	begin = now_ns();
 	closer = spawn_handle(NULL, close_slowly, NULL);
 	/* It is free at once. */
 	while (fcntl(number, F_GETFD) != -1)
@@ -632,20 +632,26 @@ static void close_lingering(void *arg)
 	ends[1] = next[1];
 	spawn(NULL, write_later, NULL);
 	CHECK_EQ(&verdict, switchto_recv(number, &byte, 1, 0, NULL), 1);
-	CHECK(&verdict, now_ns() - begin < NSEC_PER_SEC / 2);
+	*(bool *)in_time = !atomic_load(&served);
 	CHECK_EQ(&verdict, switchto_join(closer), 0);
 	close(end);
 }
 
 static void closed_slowly(void **state)
 {
-	struct switchto_sched *sched = new_sched(NULL);
+	bool in_time = false;
 
 	(void)state;
-	tcp_pair();
-	spawn(sched, close_lingering, NULL);
-	run_in_time(sched);
-	close_ends();
+	/* On a busy machine more than once. */
+	for (int tries = 0; tries < 10 && !in_time; tries++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		tcp_pair();
+		spawn(sched, close_lingering, &in_time);
+		run_in_time(sched);
+		close_ends();
+	}
+	assert_true(in_time);
 }
 
 /* A wait that has lasted goes with its descriptor, though the number is in use again. */
@@ -870,7 +876,7 @@ static void strays(void **state)
 static void wait_with_stray(void *arg)
 {
 	struct timespec time = late();
-	long long begin, used;
+	long long used;
 	char byte;
 	int other;
 
@@ -884,12 +890,11 @@ static void wait_with_stray(void *arg)
 	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
 	CHECK_EQ(&verdict, close(ends[1]), 0);
 	new_pair();
-	begin = now_ns();
 	used = cpu_ns();
-	time = in(NSEC_PER_SEC / 2);
+	time = in(NSEC_PER_SEC);
 	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
-	CHECK(&verdict, now_ns() - begin < 5 * NSEC_PER_SEC);
-	CHECK(&verdict, cpu_ns() - used < NSEC_PER_SEC / 5);
+	/* Beside much load, a slot that spins gets little more. */
+	CHECK(&verdict, cpu_ns() - used < NSEC_PER_SEC / 20);
 	CHECK_EQ(&verdict, close(other), 0);
 	close_ends();
 }
@@ -1140,8 +1145,8 @@ static void poll_and_compute(void *arg)
 	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
 	have_polled();
 	atomic_store(&step, 1);
-	end = now_ns() + 2 * NSEC_PER_SEC;
-	while (now_ns() < end && !atomic_load(&served))
+	end = thread_cpu_ns() + 2 * NSEC_PER_SEC;
+	while (thread_cpu_ns() < end && !atomic_load(&served))
 		;
 	CHECK(&verdict, atomic_load(&served));
 }

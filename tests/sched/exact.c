@@ -28,7 +28,7 @@
 /* Long enough for any machine, and short enough for a test that hangs. */
 static struct timespec late(void)
 {
-	return in(60 * NSEC_PER_SEC);
+	return in(240 * NSEC_PER_SEC);
 }
 
 static struct timespec soon(void)
@@ -1385,12 +1385,11 @@ static void packets_written(void **state)
 
 static void fill_pipe(void *arg)
 {
-	struct timespec time = in(NSEC_PER_SEC);
-	const long long before = now_ns();
+	struct timespec time = late();
 
 	(void)arg;
 	CHECK_EQ(&verdict, switchto_sendfile(pipes[1], file, NULL, MUCH, &time), 65536);
-	CHECK(&verdict, now_ns() - before < NSEC_PER_SEC);
+	time = in(NSEC_PER_SEC / 10);
 	CHECK_ERR(&verdict, switchto_sendfile(pipes[1], file, NULL, MUCH, &time), ETIMEDOUT);
 }
 

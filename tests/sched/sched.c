@@ -69,7 +69,7 @@ void run_in_time(struct switchto_sched *sched)
 	const long long begin = now_ns();
 
 	run_tasks(sched);
-	assert_true(now_ns() - begin < 30 * NSEC_PER_SEC);
+	assert_true(now_ns() - begin < 120 * NSEC_PER_SEC);
 }
 
 static long long time_of(clockid_t clock)

@@ -28,7 +28,7 @@ struct switchto_task *spawn_handle(struct switchto_sched *sched, void (*fn)(void
 /* Runs all tasks, destroys @sched, and asserts the verdict. */
 void run_tasks(struct switchto_sched *sched);
 
-/* The same in half a minute: what ends only by a deadline that is later was missed before. */
+/* The same in two minutes: what ends only by a deadline that is later was missed before. */
 void run_in_time(struct switchto_sched *sched);
 
 /* The CPU time of the process, and of the calling thread. */

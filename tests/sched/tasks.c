@@ -583,7 +583,7 @@ static void fork_in_a_handler(int signal_number)
 		setrlimit(RLIMIT_CORE, &none);
 		signal(SIGABRT, SIG_DFL);
 		close(STDERR_FILENO);
-		alarm(20);
+		alarm(240);
 		return;
 	}
 	atomic_store(&forker.over, true);

@@ -367,9 +367,9 @@ static int last_cpu(void)
 }
 
 /* This thread keeps the first CPU busy, so that they go to the last one. */
-static bool await_bound_to(const struct pair *p, int cpu)
+static bool await_bound_to(const struct pair *p, int cpu, long long time)
 {
-	const long long limit = now_ns() + NSEC_PER_SEC / 5;
+	const long long limit = now_ns() + time;
 
 	while (binds && now_ns() < limit)
 		if (are_bound_to(p, cpu))
@@ -386,7 +386,8 @@ static void pair_without_cpu(int place, const cpu_set_t *mask, int cpu)
 	pair_begin(&p, place);
 	pin_to(0, 0);
 	for (int turn = 0; turn < 4; turn++) {
-		bound += await_bound_to(&p, cpu);
+		/* Once at least. */
+		bound += await_bound_to(&p, cpu, bound ? NSEC_PER_SEC / 5 : 5 * NSEC_PER_SEC);
 		CHECK(&v, set_online(cpu, false));
 		await_turns(&p, 100);
 		CHECK(&v, set_online(cpu, true));
