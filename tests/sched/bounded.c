@@ -20,7 +20,7 @@
 
 #define MSEC 1000000LL
 
-enum { TICKS = 50, PINGS = 30, MEGABYTE = 1 << 20 };
+enum { TICKS = 50, PINGS = 30, FEW = 10, MEGABYTE = 1 << 20 };
 
 /* After that, and as much CPU time, a test that waits for others has failed. */
 #define LIMIT (10 * NSEC_PER_SEC)
@@ -32,6 +32,12 @@ static long long latest, latest_cpu, tick_late;
 static bool goes_on(void)
 {
 	return !atomic_load(&over) && (now_ns() < latest || cpu_ns() < latest_cpu);
+}
+
+/* Few do if the process has had less than half of a CPU. */
+static bool are_enough(int n, int all)
+{
+	return n >= all || (n >= FEW && now_ns() >= latest && cpu_ns() < latest_cpu - LIMIT / 2);
 }
 
 static void begin(void)
@@ -70,8 +76,10 @@ static int pings, pair[2];
 /* tick_late: of a tick that was late on a busy machine, the CPU time of all threads meanwhile. */
 static void tick(void *all)
 {
+	bool enough;
+
 	tick_late = 0;
-	for (ticks = 0; ticks < TICKS && goes_on(); ticks++) {
+	for (ticks = 0; !(enough = are_enough(ticks, TICKS)) && goes_on(); ticks++) {
 		const long long at = now_ns() + MSEC, cpu = cpu_ns();
 		const struct timespec then = { at / NSEC_PER_SEC, at % NSEC_PER_SEC };
 		long long used;
@@ -82,6 +90,7 @@ static void tick(void *all)
 		used = used < late[ticks] ? used : late[ticks];
 		tick_late = used > tick_late ? used : tick_late;
 	}
+	CHECK(&verdict, enough);
 	finish((int)(long)all);
 }
 
@@ -97,9 +106,10 @@ static void answer(void *all)
 
 static void *ping(void *arg)
 {
+	bool enough;
 	char byte = 0;
 
-	for (pings = 0; pings < PINGS && goes_on(); pings++) {
+	for (pings = 0; !(enough = are_enough(pings, PINGS)) && goes_on(); pings++) {
 		const long long begun = now_ns();
 
 		CHECK_EQ(&verdict, send(pair[1], &byte, 1, MSG_NOSIGNAL), 1);
@@ -107,6 +117,7 @@ static void *ping(void *arg)
 		rtt[pings] = now_ns() - begun;
 		usleep(1000);
 	}
+	CHECK(&verdict, enough);
 	close(pair[1]);
 	return arg;
 }
@@ -386,15 +397,13 @@ static void others_beside(const struct flood *flood)
 	if (flood->fn == wake_partner)
 		for (int i = 0; i < 2; i++)
 			CHECK_EQ(&verdict, switchto_detach(partners[i]), 0);
-	run_tasks(sched);
 	snprintf(name, sizeof(name), "%s, deadlines", flood->name);
 	if (ticks)
 		print_late(name, late, ticks);
 	snprintf(name, sizeof(name), "%s, a round trip", flood->name);
 	if (pings)
 		print_late(name, rtt, pings);
-	assert_int_equal(ticks, TICKS);
-	assert_int_equal(pings, PINGS);
+	run_tasks(sched);
 }
 
 static void nobody_waits_for_a_flood(void **state)
@@ -870,7 +879,6 @@ static void low_priority_stops_nobody(void **state)
 	run_tasks(sched);
 	/* Mostly the first one: then it has lost the slot. */
 	print_message("low priority: the latest deadline %lld us\n", tick_late / 1000);
-	assert_int_equal(ticks, TICKS);
 	assert_true(tick_late < 3 * NSEC_PER_SEC / 2);
 }
 
