@@ -238,20 +238,18 @@ static int open_spare(void)
 	return open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* False: the server ends. */
-static bool pause_soon(void)
+static void pause_soon(void)
 {
 	const struct timespec soon = as_timespec(now_ns() + 10000000);
 
-	return switchto_sleep_until(&soon) == 0 || errno != ECANCELED;
+	switchto_sleep_until(&soon);
 }
 
 /*
  * There is no descriptor left for the connection that waits. With the spare one it is accepted and
- * closed, so that its client knows. If others took that one meanwhile, a pause. False: the server
- * ends.
+ * closed, so that its client knows. If others took that one meanwhile, a pause.
  */
-static bool turn_away(struct tcp *tcp)
+static void turn_away(struct tcp *tcp)
 {
 	int fd = -1;
 
@@ -263,8 +261,11 @@ static bool turn_away(struct tcp *tcp)
 			close(fd);
 	}
 	tcp->spare = open_spare();
-	/* Who is turned away may not keep others from running, nor the server from its end. */
-	return fd == -1 ? pause_soon() : switchto_yield() == 0;
+	/* Who is turned away may not keep others from running. */
+	if (fd == -1)
+		pause_soon();
+	else
+		switchto_yield();
 }
 
 /*
@@ -290,20 +291,17 @@ void tcp_main(void *arg)
 	stay_on_cpu_of(tcp->slot);
 	while (!is_server_over()) {
 		const int fd = switchto_accept(tcp->fd, NULL, NULL, SOCK_CLOEXEC, NULL);
-		bool goes_on = true;
 
 		if (fd >= 0) {
 			if (leaves_spare(tcp, fd))
 				begin(tcp, fd);
 		} else if (errno == EMFILE || errno == ENFILE) {
-			goes_on = turn_away(tcp);
+			turn_away(tcp);
 		} else if (errno == ENOMEM || errno == ENOBUFS) {
-			goes_on = pause_soon();
+			pause_soon();
 		} else if (errno == ECANCELED || errno == EBADF) {
-			goes_on = false;
-		} /* Else it is an error of a connection that ended before it was accepted. */
-		if (!goes_on)
 			return;
+		} /* Else it is an error of a connection that ended before it was accepted. */
 	}
 }
 
