@@ -117,6 +117,46 @@ TEST_F(handoff, outcome_counted)
 	EXPECT_LT(others ? 5000 : 0, before);
 }
 
+/*
+ * Do both CPUs have their largest cache in common? Where sysfs tells nothing of caches,
+ * or not of a CPU, the kernel has no reason to tell them apart.
+ */
+static bool share_cache(int a, int b)
+{
+	char path[128], list[2][256];
+	bool same = true;
+	int i, index;
+
+	for (index = 0; ; index++) {
+		for (i = 0; i < 2; i++) {
+			snprintf(path, sizeof(path),
+				 "/sys/devices/system/cpu/cpu%d/cache/index%d/shared_cpu_list",
+				 i ? b : a, index);
+			if (read_file(path, list[i], sizeof(list[i])) <= 0)
+				return same;
+		}
+		same = !strcmp(list[0], list[1]);
+	}
+}
+
+/* Keeps the test on the CPUs that share a cache with the first one. */
+static void stay_in_one_cache(void)
+{
+	int cpu, first = -1;
+	cpu_set_t set;
+
+	sched_getaffinity(0, sizeof(set), &set);
+	for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (!CPU_ISSET(cpu, &set))
+			continue;
+		if (first < 0)
+			first = cpu;
+		if (!share_cache(first, cpu))
+			CPU_CLR(cpu, &set);
+	}
+	sched_setaffinity(0, sizeof(set), &set);
+}
+
 /* Two sides that have met on one CPU stay there, wherever they started. */
 TEST(free_threads_come_together)
 {
@@ -124,6 +164,7 @@ TEST(free_threads_come_together)
 	pthread_t thread[2];
 	long done;
 
+	stay_in_one_cache();
 	done = swap_count("handoff");
 	if (done < 0)
 		SKIP(return, "needs root, debugfs and " SWAP_COUNTS);
@@ -134,7 +175,7 @@ TEST(free_threads_come_together)
 
 /*
  * The target is woken on the CPU that the caller gives up, even if the previous
- * CPU of the target is idle. So the sides meet at once, not by chance.
+ * CPU of the target is idle, if both share a cache. So the sides meet at once.
  */
 TEST(threads_of_two_cpus_come_together)
 {
@@ -146,6 +187,7 @@ TEST(threads_of_two_cpus_come_together)
 
 	if (swap_count("cpu") < 0)
 		SKIP(return, "needs root, debugfs and " SWAP_COUNTS);
+	stay_in_one_cache();
 	if (!two_cpus(cpu))
 		SKIP(return, "needs two CPUs");
 	ASSERT_EQ(0, sched_getaffinity(0, sizeof(all), &all));
@@ -165,6 +207,71 @@ TEST(threads_of_two_cpus_come_together)
 	EXPECT_GT(400, apart);
 	__atomic_store_n(&p->stop, 1, __ATOMIC_RELEASE);
 	join_pair(_metadata, p, thread);
+}
+
+/*
+ * A target sleeps on the second CPU and may run on both, and the first one wakes it.
+ * Returns how many of 100 were woken on the second CPU.
+ */
+static int woken_where_they_slept(struct __test_metadata *_metadata, const int cpu[2],
+				  bool value_changed)
+{
+	struct call *swapper, *target;
+	cpu_set_t both;
+	int i, n = 0;
+
+	make_arena(_metadata, 0);
+	swapper = &arena->swapper[0];
+	target = &arena->other;
+	CPU_ZERO(&both);
+	CPU_SET(cpu[0], &both);
+	CPU_SET(cpu[1], &both);
+	ASSERT_TRUE(pin_to(0, cpu[0]));
+	for (i = 0; i < 100; i++) {
+		const int fl = i % 2 ? FUTEX_PRIVATE_FLAG : 0;
+
+		prepare_wait(target, &arena->peer, fl)->cpu = cpu[1];
+		start(_metadata, target);
+		ASSERT_ASLEEP(target);
+		ASSERT_EQ(0, sched_setaffinity(target->tid, sizeof(both), &both));
+		prepare_swap(swapper, &arena->own, &arena->peer, fl)->cpu = cpu[0];
+		swapper->val += value_changed;
+		start(_metadata, swapper);
+		ASSERT_RETURNS(0, 0, target);
+		n += target->cpu_after == cpu[1];
+		if (value_changed)
+			ASSERT_RETURNS(-1, EAGAIN, swapper);
+		else
+			end_swapper(_metadata, swapper, &arena->own, fl);
+	}
+	ksft_print_msg("woken on the CPU where they slept: %d of 100\n", n);
+	return n;
+}
+
+/* A caller that finds the value changed does not sleep, and keeps its CPU. */
+TEST(value_changed_target_not_behind_the_caller)
+{
+	int cpu[2];
+
+	if (!two_cpus(cpu))
+		SKIP(return, "needs two CPUs");
+	EXPECT_LE(80, woken_where_they_slept(_metadata, cpu, true));
+}
+
+/* Without a hand-off, a target whose CPU has another cache stays there. */
+TEST(target_of_another_cache_stays)
+{
+	int cpu[2];
+
+	if (!two_cpus(cpu))
+		SKIP(return, "needs two CPUs");
+	while (share_cache(cpu[0], cpu[1])) {
+		if (++cpu[1] == CPU_SETSIZE)
+			SKIP(return, "all CPUs share a cache");
+	}
+	if (!pin_to(0, cpu[1]))
+		SKIP(return, "may not run on CPU %d", cpu[1]);
+	EXPECT_LE(80, woken_where_they_slept(_metadata, cpu, false));
 }
 
 /*

@@ -314,7 +314,7 @@ profile() {
 
 # Tests that may skip: what the configuration can't have, and a test of several
 # variants where one variant has no meaning.
-selftest_skips='one can be stopped by a tracer only|there is no target|no core scheduling|an area of the second version'
+selftest_skips='one can be stopped by a tracer only|there is no target|all CPUs share a cache|no core scheduling|an area of the second version'
 declare -A selftest_skips_of=(
 	[bench]='CONFIG_SCHED_AUTOGROUP|no tracefs|debug/fail(_futex|slab)'
 	[debug]='never met between its timer'
