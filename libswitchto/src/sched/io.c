@@ -126,9 +126,9 @@ static size_t rest_of(const struct iovec *parts, size_t count, size_t done,
 }
 
 /*
- * Sends what is left, when @done bytes of @parts are done since closes_now() was @closes, as a call on a descriptor that blocks:
- * until all is done, or there is an error, the deadline, a cancellation, or the end. Returns how much
- * is done then.
+ * Sends what is left, when @done bytes of @parts are done since closes_now() was @closes, as a call on
+ * a descriptor that blocks: until all is done, or there is an error, the deadline, a cancellation, or
+ * the end. Returns how much is done then.
  */
 static __attribute__((noinline)) long send_rest(struct worker *me, int fd,
 						const struct iovec *parts, size_t count,

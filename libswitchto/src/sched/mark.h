@@ -84,7 +84,6 @@ struct mark {
 	struct slot *slot;
 	pthread_mutex_t lock;
 	int fd;
-	atomic_uint waits;	 /* of requests: READY after another one is another event */
 	_Atomic uint64_t closed; /* closes_now() when the number was last closed */
 	atomic_uchar in_vain;	 /* how often it was ready, and the call said EAGAIN */
 	atomic_bool edge;
