@@ -119,15 +119,19 @@ static void give_up_turn(void *arg)
 
 static void serve_in_order(void *arg)
 {
+	const struct timespec bad = { 0, -1 };
 	struct switchto_task *cancelled;
+	char byte;
 
 	(void)arg;
+	have_polled();
 	for (uintptr_t i = 0; i < READERS; i++) {
 		// NOLINTNEXTLINE(performance-no-int-to-ptr)
 		spawn(NULL, read_in_turn, (void *)i);
 		until_waiting((unsigned int)i + 1);
 		if (i != 2)
 			continue;
+		CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &bad), EINVAL);
 		/* Between the others, and before them. */
 		spawn(NULL, give_up_turn, NULL);
 		cancelled = spawn_handle(NULL, give_up_turn, ends);
@@ -227,8 +231,10 @@ static void receive_in_vain(void *arg)
 	char byte;
 
 	atomic_fetch_add(&waiting, 1);
-	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, arg ? NULL : &time),
-		  arg ? ECANCELED : ETIMEDOUT);
+	/* The second time, it is the other one's turn, which has not run yet. */
+	for (int i = 0; i < 2; i++)
+		CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, arg ? NULL : &time),
+			  arg ? ECANCELED : ETIMEDOUT);
 }
 
 static void leave_turn(void *arg)
@@ -554,6 +560,8 @@ static void let_go_on(void *arg)
 	const enum goer how = *(enum goer *)arg;
 	struct switchto_task *goer, *closer = spawn_handle(NULL, close_and_use, arg);
 
+	if (how == RECEIVES)
+		have_polled();
 	goer = spawn_handle(NULL, go_on, arg);
 	until_waiting(1);
 	/* In one poll, in this order. */
@@ -773,6 +781,9 @@ static void write_to_next(void *arg)
 	spawn(NULL, wait_until_gone, NULL);
 	until_waiting(1);
 	nap(NSEC_PER_SEC / 5);
+	/* One that has just begun goes on with the new descriptor, until that is closed. */
+	spawn(NULL, wait_until_gone, NULL);
+	CHECK_EQ(&verdict, switchto_yield(), 0);
 	CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_STREAM, 0, other), 0);
 	CHECK_EQ(&verdict, syscall(SYS_dup3, other[0], ends[0], 0), ends[0]);
 	CHECK_EQ(&verdict, switchto_close(other[0]), 0);
@@ -836,15 +847,26 @@ static void leave_stray(void *arg)
 {
 	struct timespec time = late();
 	long long before;
+	int other, quiet[2];
 	char byte;
-	int other;
 
 	(void)arg;
+	/* By the time that all is polled anew, this number is another descriptor's. */
 	new_pair();
 	have_polled();
-	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	quiet[0] = ends[0];
+	quiet[1] = ends[1];
+	CHECK_EQ(&verdict, syscall(SYS_dup3, quiet[1], quiet[0], 0), quiet[0]);
+	new_pair();
+	have_polled();
+	CHECK_EQ(&verdict, write(ends[1], "abcd", 4), 4);
 	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
 	other = dup(ends[0]);
+	/* Back with its number, the kernel has it still. */
+	CHECK_EQ(&verdict, close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_forget(ends[0]), 0);
+	CHECK_EQ(&verdict, syscall(SYS_dup3, other, ends[0], 0), ends[0]);
+	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, &time), 1);
 	CHECK_EQ(&verdict, close(ends[0]), 0);
 	before = cpu_ns();
 	nap(NSEC_PER_SEC / 2);
@@ -861,6 +883,8 @@ static void leave_stray(void *arg)
 	CHECK_EQ(&verdict, switchto_recv(other, &byte, 1, 0, &time), 1);
 	CHECK_EQ(&verdict, switchto_recv(other, &byte, 1, 0, &time), 0);
 	CHECK_EQ(&verdict, switchto_close(other), 0);
+	close(quiet[0]);
+	close(quiet[1]);
 	close_ends();
 }
 
@@ -921,6 +945,12 @@ static void read_a_byte(void *arg)
 	CHECK_EQ(&verdict, byte, *(char *)arg);
 }
 
+static void poll_once(void *arg)
+{
+	(void)arg;
+	have_polled();
+}
+
 static void handed_over(void **state)
 {
 	struct switchto_sched *first = new_sched(NULL), *second = new_sched(NULL);
@@ -931,6 +961,9 @@ static void handed_over(void **state)
 		/* One after the other: the first one has no tasks, and nobody polls for it. */
 		CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
 		spawn(first, read_a_byte, "a");
+		assert_int_equal(switchto_sched_run(first), 0);
+		/* To the first one it is empty: then the second one's task waits before it tries. */
+		spawn(first, poll_once, NULL);
 		assert_int_equal(switchto_sched_run(first), 0);
 		spawn(second, write_later, NULL);
 		spawn(second, read_a_byte, "x");

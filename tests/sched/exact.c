@@ -483,8 +483,12 @@ static void wait_for_all(void *arg)
 			 8);
 		CHECK(&verdict, memcmp(buffer, "abcdefgh", 8) == 0);
 	}
-	if (arg)
+	if (arg) {
+		CHECK_EQ(&verdict,
+			 switchto_recvmsg(ends[0], &message, MSG_WAITALL | MSG_PEEK, &time), 8);
+		CHECK(&verdict, memcmp(tail, "fgh", 3) == 0);
 		CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_WAITALL, &time), 8);
+	}
 	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
 	spawn(NULL, send_later, "defgh");
 	CHECK_EQ(&verdict, switchto_recvmsg(ends[0], &message, MSG_WAITALL, &time), 8);
@@ -515,6 +519,28 @@ static void wait_for_part(void *arg)
 	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_WAITALL, &time), 3);
 }
 
+static void close_later(void *arg)
+{
+	struct timespec time = soon();
+
+	(void)arg;
+	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+}
+
+/* A part is there, but that is of a descriptor that is gone. */
+static void peek_until_closed(void *arg)
+{
+	struct timespec time = late();
+	char buffer[8];
+
+	(void)arg;
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	spawn(NULL, close_later, NULL);
+	CHECK_ERR(&verdict, switchto_recv(ends[0], buffer, 8, MSG_PEEK | MSG_WAITALL, &time),
+		  EBADF);
+}
+
 static void all_received(void **state)
 {
 	(void)state;
@@ -527,6 +553,9 @@ static void all_received(void **state)
 	connect_tcp();
 	run_one(wait_for_part, NULL);
 	close_ends();
+	connect_tcp();
+	run_one(peek_until_closed, NULL);
+	close(ends[1]);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	run_one(wait_for_part, ends);
 	close_ends();
@@ -549,6 +578,8 @@ static void receive_messages(void *arg)
 	}
 	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
 	CHECK_EQ(&verdict, switchto_recvmmsg(ends[0], messages, 4, MSG_WAITFORONE, &time), 1);
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	CHECK_EQ(&verdict, switchto_recvmmsg(ends[0], messages, 4, MSG_DONTWAIT, NULL), 1);
 	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
 	spawn(NULL, send_later, "d");
 	spawn(NULL, send_later, "e");
@@ -602,6 +633,7 @@ static void connect_to_full(void *arg)
 
 static void accept_late(void *arg)
 {
+	const struct timespec bad = { 0, -1 };
 	const long long before = cpu_ns();
 	struct timespec time = soon();
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -613,6 +645,7 @@ static void accept_late(void *arg)
 	time = in(NSEC_PER_SEC / 5);
 	CHECK_ERR(&verdict, switchto_connect(fd, (struct sockaddr *)&un, un_length, &time),
 		  ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_connect(fd, (struct sockaddr *)&un, un_length, &bad), EINVAL);
 	CHECK(&verdict, atomic_load(&connected) < CLIENTS);
 	CHECK(&verdict, cpu_ns() - before < NSEC_PER_SEC / 10);
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
@@ -665,11 +698,22 @@ static void connect_again(void *arg)
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
 }
 
+static void connect_as_well(void *fd)
+{
+	struct timespec time = late();
+
+	/* On a busy machine it may begin when the connection is there. */
+	CHECK(&verdict, !switchto_connect(*(int *)fd, (struct sockaddr *)&in_address,
+					  sizeof(in_address), &time) ||
+				errno == EISCONN);
+}
+
 /* The listener's queue is full: the kernel drops what comes, and sends it again after a second. */
 static void connect_in_vain(void *arg)
 {
 	const struct sockaddr *to = (struct sockaddr *)&in_address;
 	const socklen_t size = sizeof(in_address);
+	struct switchto_task *other;
 	struct timespec time;
 	int fds[6], waits = -1, fd;
 
@@ -687,6 +731,14 @@ static void connect_in_vain(void *arg)
 		return;
 	time = soon();
 	CHECK_ERR(&verdict, switchto_connect(fds[waits], to, size, &time), ETIMEDOUT);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	time = soon();
+	CHECK_EQ(&verdict, switchto_sendto(fd, "x", 1, MSG_FASTOPEN, to, size, &time), -1);
+	/* The latter by net.ipv4.tcp_fastopen. */
+	CHECK(&verdict, errno == ETIMEDOUT || errno == EOPNOTSUPP);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+	other = spawn_handle(NULL, connect_as_well, &fds[waits]);
+	CHECK_EQ(&verdict, switchto_yield(), 0);
 	time = late();
 	for (int i = 0; i < waits; i++) {
 		fd = switchto_accept(listener, NULL, NULL, 0, &time);
@@ -695,6 +747,7 @@ static void connect_in_vain(void *arg)
 	}
 	/* A further call waits for the first one's connection. */
 	CHECK_EQ(&verdict, switchto_connect(fds[waits], to, size, &time), 0);
+	CHECK_EQ(&verdict, switchto_join(other), 0);
 	CHECK_ERR(&verdict, switchto_connect(fds[waits], to, size, &time), EISCONN);
 	CHECK_EQ(&verdict, switchto_close(fds[waits]), 0);
 }
@@ -997,6 +1050,10 @@ static void use_addresses(void *arg)
 		 switchto_recvfrom(receiver, text, 8, 0, (struct sockaddr *)&from, &length, NULL),
 		 3);
 	CHECK_EQ(&verdict,
+		 switchto_sendto(fd, "f", 1, MSG_DONTWAIT, (struct sockaddr *)&un, un_length, NULL),
+		 1);
+	CHECK_EQ(&verdict, switchto_recv(receiver, text, 8, 0, NULL), 1);
+	CHECK_EQ(&verdict,
 		 switchto_sendto(receiver, "de", 2, 0, (struct sockaddr *)&from, length, NULL), 2);
 	CHECK_EQ(&verdict, switchto_recvfrom(fd, text, 8, 0, NULL, NULL, NULL), 2);
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
@@ -1054,6 +1111,8 @@ static void children(void **state)
 static atomic_bool over;
 static pthread_t target;
 static atomic_bool aimed;
+/* A splice to it is interrupted, even if there is nothing to wait for. */
+static int terminal;
 
 static void handle(int number)
 {
@@ -1092,6 +1151,8 @@ static void call_under_fire(void *arg)
 		CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
 		CHECK_EQ(&verdict, switchto_write(pair[0], "x", 1, NULL), 1);
 		CHECK_EQ(&verdict, switchto_read(pair[1], &byte, 1, NULL), 1);
+		CHECK_EQ(&verdict, switchto_write(ends[1], "x", 1, NULL), 1);
+		CHECK_EQ(&verdict, switchto_splice(ends[0], NULL, terminal, NULL, 1, 0, NULL), 1);
 		CHECK_EQ(&verdict, switchto_close(pair[0]), 0);
 		CHECK_EQ(&verdict, switchto_close(pair[1]), 0);
 		fd = switchto_openat(AT_FDCWD, "/dev/null", O_RDONLY, 0);
@@ -1121,10 +1182,13 @@ static void under_fire(void **state)
 	atomic_store(&over, false);
 	atomic_store(&aimed, false);
 	assert_int_equal(pipe(ends), 0);
+	terminal = posix_openpt(O_RDWR | O_NOCTTY);
+	assert_true(terminal >= 0);
 	assert_int_equal(pthread_create(&thread, NULL, shoot, NULL), 0);
 	run_one(call_under_fire, NULL);
 	pthread_join(thread, NULL);
 	close_ends();
+	switchto_close(terminal);
 	close(fd);
 }
 
@@ -1471,6 +1535,10 @@ static void wait_for_shutdown(void *arg)
 	socklen_t length = sizeof(from);
 	struct timespec time = in(10 * NSEC_PER_SEC);
 	char byte;
+	struct iovec part = { &byte, 1 };
+	struct msghdr message = {
+		.msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &part, .msg_iovlen = 1
+	};
 
 	(void)arg;
 	for (int packets = 0; packets < 2; packets++) {
@@ -1486,6 +1554,8 @@ static void wait_for_shutdown(void *arg)
 		 switchto_recvfrom(pair[0], &byte, 1, 0, (struct sockaddr *)&from, &length, &time),
 		 0);
 	CHECK_EQ(&verdict, length, 0);
+	CHECK_EQ(&verdict, switchto_recvmsg(pair[0], &message, 0, &time), 0);
+	CHECK_EQ(&verdict, message.msg_namelen, 0);
 }
 
 static void shut_down(void **state)
@@ -1498,7 +1568,9 @@ static void shut_down(void **state)
 
 static void send_fast(void *arg)
 {
+	enum { FASTOPEN_CONNECT = 30, FASTOPEN_NO_COOKIE = 34 }; /* TCP_ */
 	struct timespec time = in(10 * NSEC_PER_SEC);
+	const int on = 1;
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 	ssize_t n = switchto_sendto(fd, "abc", 3, MSG_FASTOPEN, (struct sockaddr *)&in_address,
 				    sizeof(in_address), &time);
@@ -1506,6 +1578,16 @@ static void send_fast(void *arg)
 	(void)arg;
 	if (n != -1 || errno != EOPNOTSUPP) /* by net.ipv4.tcp_fastopen */
 		CHECK_EQ(&verdict, n, 3);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+	/* The first write makes the connection, which one of nothing does not do at once. */
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	setsockopt(fd, IPPROTO_TCP, FASTOPEN_CONNECT, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_TCP, FASTOPEN_NO_COOKIE, &on, sizeof(on));
+	CHECK_EQ(&verdict,
+		 switchto_connect(fd, (struct sockaddr *)&in_address, sizeof(in_address), &time),
+		 0);
+	CHECK_EQ(&verdict, switchto_write(fd, "", 0, &time), 0);
+	CHECK_EQ(&verdict, switchto_write(fd, "abc", 3, &time), 3);
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
 }
 
@@ -1626,12 +1708,14 @@ static void read_raw(void *arg)
 {
 	struct timespec time = late();
 	const long long before = now_ns();
+	const struct timespec bad = { 0, -1 };
 	char text[16];
 	struct iovec parts[] = { { text, 4 }, { text + 4, 12 } };
 
 	(void)arg;
 	set_terminal(ends[0], 0, 0);
 	CHECK_EQ(&verdict, switchto_read(ends[0], text, 16, &time), 0);
+	CHECK_ERR(&verdict, switchto_read(ends[0], text, 16, &bad), EINVAL);
 	set_terminal(ends[0], 0, 1);
 	CHECK_EQ(&verdict, switchto_read(ends[0], text, 16, &time), 0);
 	CHECK(&verdict, now_ns() - before >= NSEC_PER_SEC / 10);

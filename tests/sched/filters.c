@@ -4,8 +4,11 @@
 
 #include "seccomp.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <switchto/switchto.h>
 
@@ -56,6 +59,44 @@ static void threads_not_registered(void **state)
 	(void)state;
 	assert_int_equal(run_child(register_in_vain, NULL), 0);
 }
+
+/* What the layer knows of a descriptor is beside 1023 others. */
+static void read_without_memory(void *arg)
+{
+	const struct timespec past = { 0 };
+	struct rlimit limit;
+	int ends[2], high;
+	char byte;
+
+	(void)arg;
+	CHECK_EQ(&verdict, getrlimit(RLIMIT_NOFILE, &limit), 0);
+	limit.rlim_cur = limit.rlim_max;
+	CHECK_EQ(&verdict, setrlimit(RLIMIT_NOFILE, &limit), 0);
+	CHECK_EQ(&verdict, pipe(ends), 0);
+	high = fcntl(ends[0], F_DUPFD, 1024);
+	if (high >= 0)
+		CHECK_ERR(&verdict, switchto_read(high, &byte, 1, &past), ETIMEDOUT);
+	filter_call(SYS_mmap, ANSWER(ENOMEM));
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &past), ENOMEM);
+	if (high >= 0)
+		CHECK_ERR(&verdict, switchto_read(high, &byte, 1, &past), ETIMEDOUT);
+}
+
+static int run_without_memory(void *arg)
+{
+	(void)arg;
+	sched = new_sched(NULL);
+	spawn(sched, read_without_memory, NULL);
+	CHECK_EQ(&verdict, switchto_sched_run(sched), 0);
+	CHECK_EQ(&verdict, switchto_sched_destroy(sched), 0);
+	return verdict_status(&verdict);
+}
+
+static void no_memory_for_descriptors(void **state)
+{
+	(void)state;
+	assert_int_equal(run_child(run_without_memory, NULL), 0);
+}
 #endif
 
 static void sleep_shortly(void *arg)
@@ -94,6 +135,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #if !defined(UNDER_TSAN) && !defined(UNDER_ASAN)
 		cmocka_unit_test(threads_not_registered),
+		cmocka_unit_test(no_memory_for_descriptors),
 #endif
 		cmocka_unit_test(no_epoll_pwait2),
 	};

@@ -601,8 +601,15 @@ static void wait_for_input(void *arg)
 	struct timespec soon = in(1000000);
 	/* A number that nobody else is given. */
 	int other = fcntl(ends[1], F_DUPFD, 500);
+	struct rlimit old, none;
 
 	CHECK_ERR(&verdict, switchto_poll(ends[0], POLLIN, &soon), ETIMEDOUT);
+	/* What poll(2) itself says. */
+	CHECK_EQ(&verdict, getrlimit(RLIMIT_NOFILE, &old), 0);
+	none = (struct rlimit){ 0, old.rlim_max };
+	CHECK_EQ(&verdict, setrlimit(RLIMIT_NOFILE, &none), 0);
+	CHECK_ERR(&verdict, switchto_poll(ends[0], POLLIN, NULL), EINVAL);
+	CHECK_EQ(&verdict, setrlimit(RLIMIT_NOFILE, &old), 0);
 	CHECK_EQ(&verdict, switchto_poll(ends[1], POLLOUT, NULL), POLLOUT);
 	CHECK_ERR(&verdict, switchto_poll(ends[1], POLLIN | POLLOUT, NULL), EINVAL);
 	CHECK_ERR(&verdict, switchto_poll(ends[1], POLLPRI, NULL), EINVAL);
@@ -646,21 +653,38 @@ static void splice_all(void *arg)
 	CHECK_EQ(&verdict, switchto_close(other_ends[1]), 0);
 }
 
+/* While the splice waits for the other end. */
+static void close_target(void *source)
+{
+	const struct timespec soon = in(10000000);
+
+	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	CHECK_EQ(&verdict, switchto_close(other_ends[1]), 0);
+	CHECK_EQ(&verdict, write(*(int *)source, "x", 1), 1);
+}
+
 static void splice_now(void *arg)
 {
 	int save[2] = { ends[0], ends[1] };
+	const struct timespec bad = { 0, -1 };
 	struct timespec soon = in(1000000);
 
 	(void)arg;
 	CHECK_ERR(&verdict, switchto_splice(save[0], NULL, other_ends[1], NULL, 1, 0, &soon),
 		  ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_splice(save[0], NULL, other_ends[1], NULL, 1, 0, &bad),
+		  EINVAL);
 	CHECK_ERR(&verdict, switchto_splice(-1, NULL, other_ends[1], NULL, 1, 0, NULL), EBADF);
 	CHECK_EQ(&verdict, switchto_write(save[1], "x", 1, NULL), 1);
+	/* Somebody has made it block since it was known. */
+	CHECK_EQ(&verdict, fcntl(save[0], F_SETFL, 0), 0);
 	CHECK_EQ(&verdict, switchto_splice(save[0], NULL, other_ends[1], NULL, 10, 0, NULL), 1);
-	for (int i = 0; i < 2; i++) {
-		CHECK_EQ(&verdict, switchto_close(save[i]), 0);
-		CHECK_EQ(&verdict, switchto_close(other_ends[i]), 0);
-	}
+	CHECK(&verdict, fcntl(save[0], F_GETFL) & O_NONBLOCK);
+	spawn(NULL, close_target, &save[1]);
+	CHECK_ERR(&verdict, switchto_splice(save[0], NULL, other_ends[1], NULL, 1, 0, NULL), EBADF);
+	CHECK_EQ(&verdict, switchto_close(save[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(save[1]), 0);
+	CHECK_EQ(&verdict, switchto_close(other_ends[0]), 0);
 }
 
 static void spliced(void **state)
@@ -697,8 +721,14 @@ static void use_file(void *arg)
 	CHECK_EQ(&verdict, switchto_write(fd, "hello", 5, NULL), 5);
 	CHECK_EQ(&verdict, switchto_fsync(fd), 0);
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
+	/* The number of one that is known, and was closed without a word. */
+	CHECK_EQ(&verdict, pipe(pair), 0);
+	CHECK_ERR(&verdict, switchto_read(pair[0], text, 1, &past), ETIMEDOUT);
+	CHECK_EQ(&verdict, close(pair[0]), 0);
 	fd = switchto_openat(AT_FDCWD, name, O_RDONLY, 0);
-	CHECK(&verdict, fd >= 0);
+	CHECK_EQ(&verdict, fd, pair[0]);
+	CHECK_EQ(&verdict, close(pair[1]), 0);
+	CHECK_ERR(&verdict, switchto_accept(fd, NULL, NULL, 0, NULL), ENOTSOCK);
 	/* Nothing to wait for: that the deadline has passed does not matter. */
 	CHECK_EQ(&verdict, switchto_read(fd, text, 5, &past), 5);
 	CHECK(&verdict, strcmp(text, "hello") == 0);

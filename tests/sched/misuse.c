@@ -644,6 +644,43 @@ static void policies(void **state)
 	assert_int_equal(switchto_sched_destroy(another), 0);
 }
 
+/* --- a program that closes what is the scheduler's --- */
+
+static void *close_and_wake(void *task)
+{
+	char path[32], file[32];
+
+	for (int fd = 3; fd < 100; fd++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		if (readlink(path, file, sizeof(file)) > 0 && strstr(file, "[eventfd]"))
+			close(fd);
+	}
+	/* Until that finds the slot asleep. */
+	for (;;) {
+		usleep(1000);
+		switchto_unpark(task);
+	}
+	return NULL;
+}
+
+static void park_again_and_again(void *arg)
+{
+	pthread_t thread;
+
+	(void)arg;
+	CHECK_EQ(&verdict, pthread_create(&thread, NULL, close_and_wake, switchto_task_self()), 0);
+	for (;;)
+		switchto_park(NULL);
+}
+
+static void closed_eventfd(void **state)
+{
+	void (*fn)(void *) = park_again_and_again;
+
+	(void)state;
+	assert_true(was_aborted(in_a_child(run_task, &fn)));
+}
+
 /* --- a handler that interrupts the scheduler --- */
 
 static struct switchto_mutex mutex;
@@ -1130,6 +1167,121 @@ static void child_that_returns(void **state)
 	assert_int_equal(in_a_child(run_task, &fn), 0);
 }
 
+/* --- a handler forks while its thread waits: in the child, that wait ends --- */
+
+static atomic_int handlers_child;
+static pthread_t waiting_thread;
+
+static void fork_in_a_handler(int signal_number)
+{
+	const pid_t child = fork();
+
+	(void)signal_number;
+	if (child == 0)
+		alarm(240);
+	atomic_store(&handlers_child, child);
+}
+
+static int lock_it(void)
+{
+	return switchto_mutex_lock(&mutex) ? -1 : switchto_mutex_unlock(&mutex);
+}
+
+static int wait_for_it(void)
+{
+	return switchto_sem_wait(&handler.sem, NULL);
+}
+
+static int receive_it(void)
+{
+	int item;
+
+	return switchto_chan_recv(handler.chan, &item, NULL);
+}
+
+static int lock_it_in_a_region(void)
+{
+	int result;
+
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	result = lock_it();
+	/* In the child there is no region to end. */
+	if (!result)
+		CHECK_EQ(&verdict, switchto_block_end(), 0);
+	return result;
+}
+
+static void wait_here(void *wait)
+{
+	int result;
+
+	waiting_thread = pthread_self();
+	atomic_store(&handler.polls, true);
+	result = (*(int (**)(void))wait)();
+	if (!atomic_load(&handlers_child))
+		_exit(result == -1 && errno == EPERM ? verdict_status(&verdict) : 1);
+	CHECK_EQ(&verdict, result, 0);
+}
+
+static void *wait_in_a_thread(void *wait)
+{
+	wait_here(wait);
+	return NULL;
+}
+
+static void *wait_in_a_task(void *wait)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	spawn(sched, wait_here, wait);
+	run_tasks(sched);
+	return NULL;
+}
+
+static void handler_forks(void **state)
+{
+	int (*const waits_here[])(void) = { lock_it, wait_for_it, receive_it, lock_it_in_a_region };
+	const struct sigaction action = { .sa_handler = fork_in_a_handler };
+	struct sigaction before;
+	pthread_t thread;
+	int status;
+
+	(void)state;
+	if (HANDLERS_RUN_LATE)
+		skip();
+	verdict = (struct verdict){ 0 };
+	mutex = (struct switchto_mutex){ 0 };
+	assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
+	assert_int_equal(switchto_chan_create(&handler.chan, sizeof(int), 0), 0);
+	for (int i = 0; i < 4; i++) {
+		atomic_store(&handlers_child, -1);
+		atomic_store(&handler.polls, false);
+		assert_int_equal(switchto_mutex_lock(&mutex), 0);
+		assert_int_equal(pthread_create(&thread, NULL,
+						i < 3 ? wait_in_a_thread : wait_in_a_task,
+						(void *)&waits_here[i]),
+				 0);
+		while (!atomic_load(&handler.polls))
+			usleep(1000);
+		usleep(50000);
+		pthread_kill(waiting_thread, SIGUSR1);
+		while (atomic_load(&handlers_child) == -1)
+			usleep(1000);
+		CHECK_EQ(&verdict, waitpid(atomic_load(&handlers_child), &status, 0),
+			 atomic_load(&handlers_child));
+		CHECK_EQ(&verdict, status, 0);
+		assert_int_equal(switchto_mutex_unlock(&mutex), 0);
+		if (i == 1)
+			switchto_sem_post(&handler.sem);
+		if (i == 2)
+			CHECK_EQ(&verdict, switchto_chan_send(handler.chan, &i, NULL), 0);
+		pthread_join(thread, NULL);
+	}
+	verdict_assert(&verdict);
+	sigaction(SIGUSR1, &before, NULL);
+	assert_int_equal(switchto_chan_destroy(handler.chan), 0);
+}
+
 static struct {
 	struct switchto_sched *sched;
 	struct switchto_task *task;
@@ -1381,6 +1533,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(threads_are_of_the_run),
 		cmocka_unit_test(policies),
 		cmocka_unit_test(channels),
+		cmocka_unit_test(closed_eventfd),
 		cmocka_unit_test(handler_between_tasks),
 		cmocka_unit_test(waits_in_a_region),
 		cmocka_unit_test(mutex_of_the_parent),
@@ -1388,6 +1541,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(mutex_of_an_ended_thread),
 		cmocka_unit_test(objects_of_the_parent),
 		cmocka_unit_test(child_that_returns),
+		cmocka_unit_test(handler_forks),
 		cmocka_unit_test(scheduler_of_the_parent),
 		cmocka_unit_test(no_cancellation_points),
 		cmocka_unit_test(exit_in_a_task),

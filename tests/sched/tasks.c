@@ -508,7 +508,9 @@ static void bad_regions(void **state)
 
 static void calls_fail_outside(struct verdict *v)
 {
+	struct sockaddr address = { 0 };
 	struct timespec now = in(0);
+	socklen_t length = 0;
 
 	CHECK_ERR(v, switchto_yield(), EPERM);
 	CHECK_ERR(v, switchto_park(NULL), EPERM);
@@ -517,6 +519,16 @@ static void calls_fail_outside(struct verdict *v)
 	CHECK_ERR(v, switchto_block_end(), EPERM);
 	CHECK_ERR(v, switchto_spawn(NULL, end, NULL, NULL, NULL), EPERM);
 	CHECK_ERR(v, switchto_read(0, NULL, 0, NULL), EPERM);
+	CHECK_ERR(v, switchto_write(0, NULL, 0, NULL), EPERM);
+	CHECK_ERR(v, switchto_pread(0, NULL, 0, 0, NULL), EPERM);
+	CHECK_ERR(v, switchto_send(0, NULL, 0, 0, NULL), EPERM);
+	CHECK_ERR(v, switchto_sendto(0, NULL, 0, 0, &address, 0, NULL), EPERM);
+	CHECK_ERR(v, switchto_recvfrom(0, NULL, 0, 0, &address, &length, NULL), EPERM);
+	CHECK_ERR(v, switchto_recvmsg(0, NULL, 0, NULL), EPERM);
+	CHECK_ERR(v, switchto_accept(0, NULL, NULL, 0, NULL), EPERM);
+	CHECK_ERR(v, switchto_splice(0, NULL, 0, NULL, 0, 0, NULL), EPERM);
+	CHECK_ERR(v, switchto_sendfile(0, 0, NULL, 0, NULL), EPERM);
+	CHECK_ERR(v, switchto_waitid(P_ALL, 0, NULL, WEXITED, NULL), EPERM);
 	/* Any thread may close. */
 	CHECK_ERR(v, switchto_close(-1), EBADF);
 	CHECK(v, switchto_task_self() == NULL);
@@ -709,6 +721,11 @@ static void bad_options(void **state)
 	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
 	options = (struct switchto_sched_options){ .size = 10000 };
 	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	/* Shorter than the monitor's pause. */
+	options = (struct switchto_sched_options){ .size = sizeof(options), .slice = 1 };
+	CHECK_EQ(&v, switchto_sched_create(&sched, &options), 0);
+	spawn(sched, end, NULL);
+	run_tasks(sched);
 	verdict_assert(&v);
 }
 
