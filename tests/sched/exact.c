@@ -437,9 +437,11 @@ static void write_to_leaver(void *arg)
 
 static void leave(void *arg)
 {
-	struct timespec time = in(NSEC_PER_SEC / 20);
+	struct timespec time;
 
 	(void)arg;
+	CHECK_EQ(&verdict, switchto_poll(ends[0], POLLIN, NULL), POLLIN);
+	time = in(NSEC_PER_SEC / 20);
 	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
 }
