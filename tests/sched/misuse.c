@@ -644,43 +644,6 @@ static void policies(void **state)
 	assert_int_equal(switchto_sched_destroy(another), 0);
 }
 
-/* --- a program that closes what is the scheduler's --- */
-
-static void *close_and_wake(void *task)
-{
-	char path[32], file[32];
-
-	for (int fd = 3; fd < 100; fd++) {
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-		if (readlink(path, file, sizeof(file)) > 0 && strstr(file, "[eventfd]"))
-			close(fd);
-	}
-	/* Until that finds the slot asleep. */
-	for (;;) {
-		usleep(1000);
-		switchto_unpark(task);
-	}
-	return NULL;
-}
-
-static void park_again_and_again(void *arg)
-{
-	pthread_t thread;
-
-	(void)arg;
-	CHECK_EQ(&verdict, pthread_create(&thread, NULL, close_and_wake, switchto_task_self()), 0);
-	for (;;)
-		switchto_park(NULL);
-}
-
-static void closed_eventfd(void **state)
-{
-	void (*fn)(void *) = park_again_and_again;
-
-	(void)state;
-	assert_true(was_aborted(in_a_child(run_task, &fn)));
-}
-
 /* --- a handler that interrupts the scheduler --- */
 
 static struct switchto_mutex mutex;
@@ -1533,7 +1496,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(threads_are_of_the_run),
 		cmocka_unit_test(policies),
 		cmocka_unit_test(channels),
-		cmocka_unit_test(closed_eventfd),
 		cmocka_unit_test(handler_between_tasks),
 		cmocka_unit_test(waits_in_a_region),
 		cmocka_unit_test(mutex_of_the_parent),

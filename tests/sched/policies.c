@@ -200,6 +200,7 @@ static void be_ready(void *arg)
 
 static void wake_all(void *arg)
 {
+	const long long begun = now_ns();
 	long long end;
 
 	(void)arg;
@@ -213,6 +214,9 @@ static void wake_all(void *arg)
 	while (wait_once == by_time && now_ns() <= end)
 		;
 	gave_way = ready_ones || woken_ones;
+	/* The slot looks at the clock each millisecond: it may have done so just before the end. */
+	if (wait_once == by_time && end - begun < 2000000)
+		gave_way = true;
 }
 
 static void sleep_all(void *arg)
