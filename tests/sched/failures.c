@@ -48,20 +48,6 @@ void switchto_sched_window(void)
 		usleep(50);
 }
 
-static struct switchto_sched *without_slices(unsigned int wanted)
-{
-	const struct switchto_sched_options options = {
-		.size = sizeof(options),
-		.slots = wanted,
-		.slice = SWITCHTO_NO_SLICE,
-	};
-	struct switchto_sched *sched;
-
-	verdict = (struct verdict){ 0 };
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
-	return sched;
-}
-
 static unsigned int open_files(void)
 {
 	DIR *dir = opendir("/proc/self/fd");
@@ -468,7 +454,7 @@ static void post_now_and_then(void *arg)
 /* They are not to fill its budget again. */
 static void region_fills_no_budget(void **state)
 {
-	struct switchto_sched *sched = without_slices(1);
+	struct switchto_sched *sched = without_slices(NULL, 0, 1);
 
 	(void)state;
 	assert_int_equal(pipe(wakes), 0);
@@ -964,7 +950,7 @@ static void child_of_a_dispatcher_ends(void **state)
 	/* It ends a child of several threads in its own way. */
 	skip();
 #endif
-	sched = without_slices(2);
+	sched = without_slices(NULL, 0, 2);
 	spawn(sched, nothing, NULL);
 	spawn(sched, end_last, NULL);
 	skipped = 0;
@@ -1156,7 +1142,7 @@ static void compute_beside_a_spare(void *arg)
 /* @workers, beside the monitor and the second dispatcher: the system has no more threads. */
 static void run_with_few(unsigned int workers, void (*first)(void *), void (*second)(void *))
 {
-	struct switchto_sched *sched = without_slices(2);
+	struct switchto_sched *sched = without_slices(NULL, 0, 2);
 
 	atomic_store(&short_ones, 0);
 	atomic_store(&other_slot_ran, false);

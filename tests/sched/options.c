@@ -64,23 +64,6 @@ static void compute_until_woken_one_ran(void *arg)
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 }
 
-/* Without slices: otherwise the task that computes loses its slot, and nothing need be stolen. */
-static struct switchto_sched *without_slices(const struct switchto_policy *policy)
-{
-	const struct switchto_sched_options options = {
-		.size = sizeof(options),
-		.slots = slots + 1,
-		.policy = policy,
-		.flags = SWITCHTO_STEAL,
-		.slice = SWITCHTO_NO_SLICE,
-	};
-	struct switchto_sched *sched;
-
-	verdict = (struct verdict){ 0 };
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
-	return sched;
-}
-
 static void stolen(void **state)
 {
 	static const struct switchto_policy *const policies[3] = { &switchto_fifo,
@@ -95,7 +78,8 @@ static void stolen(void **state)
 		for (int b = 0; b < 2; b++) {
 			atomic_store(&done, 0);
 			atomic_store(&parked, false);
-			sched = without_slices(policies[p]);
+			/* Else who computes loses its slot, and nothing need be stolen. */
+			sched = without_slices(policies[p], SWITCHTO_STEAL, slots + 1);
 			spawn(sched, bodies[b], NULL);
 			run_tasks(sched);
 		}

@@ -9,20 +9,33 @@ struct switchto_sched *new_sched(const struct switchto_policy *policy)
 	return new_sched_with(policy, 0, slots);
 }
 
-struct switchto_sched *new_sched_with(const struct switchto_policy *policy, unsigned int flags,
-				      unsigned int slots_wanted)
+static struct switchto_sched *create(const struct switchto_policy *policy, unsigned int flags,
+				     unsigned int slots_wanted, int64_t slice)
 {
 	const struct switchto_sched_options options = {
 		.size = sizeof(options),
 		.slots = slots_wanted,
 		.policy = policy,
 		.flags = flags,
+		.slice = slice,
 	};
 	struct switchto_sched *sched;
 
 	verdict = (struct verdict){ 0 };
 	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	return sched;
+}
+
+struct switchto_sched *new_sched_with(const struct switchto_policy *policy, unsigned int flags,
+				      unsigned int slots_wanted)
+{
+	return create(policy, flags, slots_wanted, 0);
+}
+
+struct switchto_sched *without_slices(const struct switchto_policy *policy, unsigned int flags,
+				      unsigned int slots_wanted)
+{
+	return create(policy, flags, slots_wanted, SWITCHTO_NO_SLICE);
 }
 
 unsigned long long retakes_of(struct switchto_sched *sched)

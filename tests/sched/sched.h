@@ -17,6 +17,8 @@ extern struct verdict verdict;
 struct switchto_sched *new_sched(const struct switchto_policy *policy);
 struct switchto_sched *new_sched_with(const struct switchto_policy *policy, unsigned int flags,
 				      unsigned int slots_wanted);
+struct switchto_sched *without_slices(const struct switchto_policy *policy, unsigned int flags,
+				      unsigned int slots_wanted);
 
 /* How often the monitor, or a region's begin, took the first slot. Needs SWITCHTO_MEASURE. */
 unsigned long long retakes_of(struct switchto_sched *sched);

@@ -355,8 +355,8 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags);
  * of a static object, or a function of atexit(3), that was registered before the scheduler had its
  * first task of another thread, or first ran.
  *
- * It waits for a moment, until other schedulers have no event in hand for tasks of @sched, and until other
- * threads that are in a call for such a task, which has ended, are done with it.
+ * It waits for a moment, until other schedulers have no event in hand for tasks of @sched, and no
+ * other thread is in a call for such a task.
  *
  * Handles of tasks end with it, also those that have not been given back: no call may use them any
  * more. The threads end, so destructors of thread-local variables run. There, @sched can't be used.
@@ -753,9 +753,10 @@ ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
 /**
  * switchto_close() - close a descriptor
  *
- * Ends all waits for it with EBADF. Any thread may call it. A close that may wait is done in a blocking
- * region: of a file, or of a device or a socket with SO_LINGER, whose number is free at once. If no number
- * is left (EMFILE), the close of the last two keeps its slot, and the number, until it ends.
+ * Ends all waits for it with EBADF. Any thread may call it. A close that may wait is done in a
+ * blocking region: of a file, or of a device or a socket with SO_LINGER, whose number is free at
+ * once. If no number is left (EMFILE), the close of the last two keeps its slot, and the number,
+ * until it ends.
  *
  * Return: 0, or -1 and errno: as close(2), but not EINTR.
  */
