@@ -19,9 +19,11 @@ if [ -n "$fix" ]; then
 	exit
 fi
 
+want_changed clang-format .clang-format "${tracked[@]}"
 bad=()
-for f in "${tracked[@]}"; do
+for f in "${changed[@]}"; do
 	clang-format --style=file "$f" | diff -u --label "$f" --label "$f, formatted" "$f" - || bad+=("$f")
 done
 [ ${#bad[@]} -eq 0 ] ||
 	die "wanted files as .clang-format says, found ${#bad[@]} that are not: ${bad[0]}$([ ${#bad[@]} -eq 1 ] || echo ", ..."); format them: $me --fix"
+remember_passed

@@ -35,3 +35,19 @@ want_work() {
 	work=$(mktemp -d) || die "wanted a folder for temporary files, can't make one; is the disk full?"
 	trap 'rm -rf "$work"' EXIT
 }
+
+# In $changed: which of the files differ from what passed last, when remember_passed was called.
+# All of them, if the check, its settings or its tool does.
+want_changed() { # TOOL SETTINGS FILE...
+	local key
+	key=$({ "$1" --version; cat "$2" "$me"; } | sha256sum)
+	passed_file=$top/build/test/passed/${me##*/}
+	mapfile -t sums < <(sha256sum -- "${@:3}" | sed "s/^/${key%% *} /")
+	mkdir -p "${passed_file%/*}" && touch "$passed_file" || die "wanted to write $passed_file, can't"
+	# shellcheck disable=SC2034
+	mapfile -t changed < <(printf '%s\n' "${sums[@]}" | grep -vxFf "$passed_file" | cut -d ' ' -f 4-)
+}
+
+remember_passed() {
+	printf '%s\n' "${sums[@]}" > "$passed_file"
+}

@@ -27,6 +27,10 @@ done
 [ ${#shell[@]} -gt 0 ] || die "wanted shell scripts, found none among ${#tracked[@]} files; has their first line changed?"
 [ ${#python[@]} -gt 0 ] || die "wanted Python scripts, found none among ${#tracked[@]} files; has their first line changed?"
 
+# One script may source another: if one has changed, all are checked.
+want_changed shellcheck tests/static/lib.sh "${shell[@]}" "${python[@]}"
+[ ${#changed[@]} -gt 0 ] || exit 0
+
 status=0
 shellcheck -x -f gcc -S warning "${shell[@]}" || status=1
 # Does it compile? Without leaving a __pycache__ behind.
@@ -40,3 +44,4 @@ while IFS= read -r f; do
 	[ -z "$said" ] || { echo "$f --help: wanted silence when its reader is gone, found: ${said##*$'\n'}"; status=1; }
 done < <(git ls-files -s -- "${python[@]}" | sed -n 's/^100755.*\t//p' | xargs grep -l -e argparse -e '"--help"')
 [ $status -eq 0 ] || die "of ${#shell[@]} shell and ${#python[@]} Python scripts, the above have faults"
+remember_passed
