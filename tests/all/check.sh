@@ -319,6 +319,7 @@ declare -A selftest_skips_of=(
 	[bench]='CONFIG_SCHED_AUTOGROUP|no tracefs|debug/fail(_futex|slab)'
 	[debug]='never met between its timer'
 	[rt]='CONFIG_SCHED_AUTOGROUP|no tracefs|debug/fail(_futex|slab)|never met between its timer'
+	[preempt]='CONFIG_SCHED_AUTOGROUP|no tracefs|debug/fail(_futex|slab)'
 	[up]='CONFIG_SCHED_AUTOGROUP|no tracefs|debug/fail(_futex|slab)|CONFIG_CFS_BANDWIDTH|CONFIG_FAIR_GROUP_SCHED|no locks per VMA'
 )
 

@@ -9,7 +9,7 @@ opt_icount='' opt_sleep=off opt_accel=auto opt_timeout=0 opt_rw=() opt_append=()
 
 options_help='  --kernel VERSION     kernel version, one of kernel/patches/ (6.12)
   --stock              without the patches
-  --config NAME        bench, debug, rt, up, net, kcsan or scx:
+  --config NAME        bench, debug, rt, preempt, up, net, kcsan or scx:
                        kernel/config/NAME.config (bench)'
 vm_options_help='  --cpus N             virtual CPUs (2; with --icount 1)
   --mem SIZE           memory, as 4G (4G)
@@ -53,8 +53,8 @@ check_options() {
 	[ -f "$top/kernel/patches/$opt_kernel/series" ] ||
 		usage_error "--kernel: wanted one of: $known; found '$opt_kernel'"
 	case $opt_config in
-	bench | debug | rt | up | net | kcsan | scx) ;;
-	*) usage_error "--config: wanted bench, debug, rt, up, net, kcsan or scx; found '$opt_config'" ;;
+	bench | debug | rt | preempt | up | net | kcsan | scx) ;;
+	*) usage_error "--config: wanted bench, debug, rt, preempt, up, net, kcsan or scx; found '$opt_config'" ;;
 	esac
 	[ -n "$opt_cpus" ] || opt_cpus=$([ -n "$opt_icount" ] && echo 1 || echo 2)
 	[[ $opt_cpus =~ ^[1-9][0-9]?$ ]] || usage_error "--cpus: wanted 1 to 64, found '$opt_cpus'"
