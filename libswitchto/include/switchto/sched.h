@@ -189,10 +189,10 @@ extern const struct switchto_policy switchto_priority;
 enum { SWITCHTO_PRIORITIES = 32 };
 
 /*
- * The earliest deadline first, then tasks without a deadline, first in, first out. If a slot can
- * meet all deadlines, and tasks give way often, it does. A deadline that has passed still counts as
- * early. Tasks with later deadlines may starve. After a slice, a task loses its slot to any ready
- * task, also to one with a later deadline.
+ * The earliest deadline first, then tasks without a deadline; of equal ones, first in, first out. If
+ * a slot can meet all deadlines, and tasks give way often, it does. A deadline that has passed still
+ * counts as early. Tasks with later deadlines may starve. After a slice, a task loses its slot to any
+ * ready task, also to one with a later deadline.
  */
 extern const struct switchto_policy switchto_edf;
 
