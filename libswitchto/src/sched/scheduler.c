@@ -325,6 +325,8 @@ int switchto_sched_run(struct switchto_sched *sched)
 	while (!error && atomic_load(&sched->tasks))
 		error = run_slots(sched, &me);
 	switchto_current = NULL;
+	/* Also with SWITCHTO_PLACE=together, it has its own mask again. */
+	switchto_place(SWITCHTO_FREE);
 	switchto_place(place);
 	switchto_monitor_end(sched);
 	atomic_store(&sched->running, false);
