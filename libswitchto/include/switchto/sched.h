@@ -21,9 +21,9 @@
  * A task whose calls never have to wait, because there is always more to read for example, gives
  * way in one of these calls about every millisecond, as with switchto_yield(). With a mutex
  * locked, that is every two milliseconds. All calls count that a program may make for ever, such
- * as spawn, unpark, cancel, close and those of semaphores and channels. But to lock and unlock a
- * mutex does not count, so that this takes a few instructions only. In a call that has waited, a
- * task does not give way.
+ * as spawn, unpark, cancel, close and those of semaphores and channels; in vain, too, such as
+ * switchto_mutex_trylock() while others have the mutex. But to lock and unlock a mutex does not count,
+ * so that this takes a few instructions only. In a call that has waited, a task does not give way.
  *
  * A task begins on the thread of a task that has ended, if there is one, and finds what that task
  * has changed of the thread: see switchto_spawn().
