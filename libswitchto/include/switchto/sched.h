@@ -183,7 +183,8 @@ extern const struct switchto_policy switchto_fifo;
  * The highest priority first, and within one priority, first in, first out. A priority outside 0 to
  * 31 counts as the nearest of these. A task starves while there are ready tasks with a higher one. But
  * a task that has computed for a slice loses its slot to any ready task, also to one with a lower
- * priority, and goes on beside it.
+ * priority, and goes on beside it. A mutex does not pass priorities on: while tasks in between are
+ * ready, one with a low priority may starve that has a mutex for which a high one waits.
  */
 extern const struct switchto_policy switchto_priority;
 enum { SWITCHTO_PRIORITIES = 32 };
