@@ -1065,8 +1065,8 @@ static int use_awaited(void *arg)
 	int item = 0;
 
 	(void)arg;
-	/* On a busy machine, the parent may have locked it already. */
-	if (awaited.mutex.owner)
+	/* On a busy machine, the parent may have locked one already, or still. */
+	if (awaited.mutex.owner || awaited.strict.owner)
 		return 0;
 	/* These get the stacks of the parent's threads, with all that waits there. */
 	in_threads(overwrite_stack, NULL);
