@@ -348,6 +348,43 @@ static void spawn_for_ever(void *arg)
 	CHECK(&verdict, most < 500000);
 }
 
+enum { TRYLOCK = 1, DESTROY, CANCEL, UNPARK, CLOSE, PARK };
+
+static struct switchto_mutex taken;
+static struct switchto_sched *flooded_sched;
+
+static void fail_for_ever(void *which)
+{
+	struct switchto_task *task = spawn_handle(NULL, end_at_once, NULL);
+
+	while (switchto_unpark(task) == 0)
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	if ((long)which == PARK)
+		CHECK_EQ(&verdict, switchto_cancel(switchto_task_self()), 0);
+	while (goes_on())
+		switch ((long)which) {
+		case TRYLOCK:
+			CHECK_ERR(&verdict, switchto_mutex_trylock(&taken), EBUSY);
+			break;
+		case DESTROY:
+			CHECK_ERR(&verdict, switchto_sched_destroy(flooded_sched), EBUSY);
+			break;
+		case CANCEL:
+			CHECK_ERR(&verdict, switchto_cancel(task), ESRCH);
+			break;
+		case UNPARK:
+			CHECK_ERR(&verdict, switchto_unpark(task), ESRCH);
+			break;
+		case CLOSE:
+			CHECK_ERR(&verdict, switchto_close(-1), EBADF);
+			break;
+		case PARK:
+			CHECK_ERR(&verdict, switchto_park(NULL), ECANCELED);
+			break;
+		}
+	CHECK_EQ(&verdict, switchto_detach(task), 0);
+}
+
 struct flood {
 	const char *name;
 	void (*fn)(void *);
@@ -365,6 +402,7 @@ static void others_beside(const struct flood *flood)
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, flooded), 0);
+	flooded_sched = sched;
 	begin();
 	atomic_store(&calls, 0);
 	/* On each slot one. */
@@ -436,10 +474,17 @@ static void nobody_waits_for_a_flood(void **state)
 		{ "spawn() and cancel()", cancel_for_ever, { 1 }, false, false },
 		{ "spawn()", spawn_for_ever, { 1 }, false, false },
 		{ "spawn() with slices", spawn_for_ever, { 1 }, false, true },
+		{ "trylock() in vain", fail_for_ever, { TRYLOCK }, false, false },
+		{ "destroy() in vain", fail_for_ever, { DESTROY }, false, false },
+		{ "cancel() of an ended task", fail_for_ever, { CANCEL }, false, false },
+		{ "unpark() of an ended task", fail_for_ever, { UNPARK }, false, false },
+		{ "close() in vain", fail_for_ever, { CLOSE }, false, false },
+		{ "park() of a cancelled task", fail_for_ever, { PARK }, false, false },
 	};
 
 	(void)state;
 	signal(SIGPIPE, SIG_IGN);
+	assert_int_equal(switchto_mutex_lock(&taken), 0);
 	for (size_t i = 0; i < sizeof(floods) / sizeof(*floods); i++)
 		others_beside(&floods[i]);
 }

@@ -163,6 +163,47 @@ static void handles(void **state)
 	run_tasks(sched);
 }
 
+static atomic_bool late_one_waits;
+static struct switchto_task *late_one;
+
+static void wake_late_one(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&late_one_waits))
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	CHECK_EQ(&verdict, switchto_unpark(late_one), 0);
+}
+
+/* When @task has ended, and before the one runs that has waited for that. */
+static void join_late(void *task)
+{
+	atomic_store(&late_one_waits, true);
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+	CHECK_ERR(&verdict, switchto_join(task), EINVAL);
+	CHECK_ERR(&verdict, switchto_detach(task), EINVAL);
+	CHECK_ERR(&verdict, switchto_end(task), EINVAL);
+}
+
+static void join_first(void *arg)
+{
+	struct switchto_task *task = spawn_handle(NULL, wake_late_one, NULL);
+
+	(void)arg;
+	late_one = spawn_handle(NULL, join_late, task);
+	CHECK_EQ(&verdict, switchto_join(task), 0);
+	CHECK_EQ(&verdict, switchto_join(late_one), 0);
+}
+
+static void joined_by_the_first(void **state)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	(void)state;
+	atomic_store(&late_one_waits, false);
+	spawn(sched, join_first, NULL);
+	run_tasks(sched);
+}
+
 static struct switchto_task *couple[2];
 static atomic_int deadlocks;
 
@@ -1024,8 +1065,8 @@ static int use_awaited(void *arg)
 	int item = 0;
 
 	(void)arg;
-	/* On a busy machine, the parent may have locked it already. */
-	if (awaited.mutex.owner)
+	/* On a busy machine, the parent may have locked one already, or still. */
+	if (awaited.mutex.owner || awaited.strict.owner)
 		return 0;
 	/* These get the stacks of the parent's threads, with all that waits there. */
 	in_threads(overwrite_stack, NULL);
@@ -1483,6 +1524,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(mutex_before_a_scheduler),
 		cmocka_unit_test(bad_options),
 		cmocka_unit_test(handles),
+		cmocka_unit_test(joined_by_the_first),
 		cmocka_unit_test(couples),
 		cmocka_unit_test(counts),
 		cmocka_unit_test(destructors),

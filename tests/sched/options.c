@@ -161,6 +161,7 @@ static void run_placed(const struct switchto_sched_options *options, bool wanted
 		spawn(sched, switch_to_the_other, wanted ? &all : NULL);
 	run_tasks(sched);
 	assert_int_equal(atomic_load(&bound), wanted ? 2 : 0);
+	assert_false(is_bound());
 }
 
 static void placed(void **state)
@@ -170,9 +171,9 @@ static void placed(void **state)
 	bool binds;
 
 	(void)state;
-	/* Under SWITCHTO_PLACE=together, the tests before have bound it. */
-	switchto_place(SWITCHTO_FREE);
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	/* The caller of the runs is as under SWITCHTO_PLACE=together, and has its own mask afterwards. */
+	switchto_place(SWITCHTO_TOGETHER);
 	binds = CPU_COUNT(&all) > 1 && strcmp(switchto_backend(), "wake-wait") == 0;
 	run_placed(&options, binds);
 	/* With the variable nobody is bound, whatever the option is. */
@@ -224,7 +225,6 @@ static void yield_until_alone(void *arg)
 static void let_go(void **state)
 {
 	(void)state;
-	switchto_place(SWITCHTO_FREE);
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	if (CPU_COUNT(&all) == 1 || strcmp(switchto_backend(), "wake-wait") != 0)
 		skip();

@@ -93,6 +93,43 @@ static void far_deadlines(void **state)
 	assert_memory_equal(order, "abcdef", 6);
 }
 
+/* A task that has lost its slot, or the CPU, on a busy machine may miss some turns. */
+enum { EQUALS = 8, TURNS = 100, FEW_TURNS = 20 };
+
+static int turns_of[EQUALS];
+static atomic_bool one_has_all;
+
+static void take_turn(void *which)
+{
+	while (!atomic_load(&one_has_all)) {
+		if (++turns_of[(long)which] == TURNS)
+			atomic_store(&one_has_all, true);
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	}
+}
+
+static void in_turn(const struct switchto_policy *policy, struct switchto_task_attr attr)
+{
+	struct switchto_sched *sched = without_slices(policy, 0, 1);
+
+	memset(turns_of, 0, sizeof(turns_of));
+	atomic_store(&one_has_all, false);
+	for (long i = 0; i < EQUALS; i++)
+		spawn_with(sched, take_turn, (void *)i, attr);
+	run_tasks(sched);
+	for (int i = 0; i < EQUALS; i++)
+		assert_in_range(turns_of[i], FEW_TURNS, TURNS);
+}
+
+static void equals_take_turns(void **state)
+{
+	(void)state;
+	in_turn(&switchto_priority, (struct switchto_task_attr){ .priority = 5 });
+	in_turn(&switchto_edf, (struct switchto_task_attr){ .deadline = { 1, 1 } });
+	in_turn(&switchto_edf, (struct switchto_task_attr){ .deadline = { 1, -1 } });
+	in_turn(&switchto_edf, (struct switchto_task_attr){ 0 });
+}
+
 /* --- fair --- */
 
 /*
@@ -142,6 +179,34 @@ static void shares_by_weight(void **state)
 	has_own_clock = false;
 	assert_in_range(ran[1] * 100 / ran[0], 198, 202);
 	assert_in_range(ran[2] * 100 / ran[0], 396, 404);
+}
+
+/* Each spawns the next one, and ends. */
+static void step_and_spawn(void *arg)
+{
+	has_own_clock = true;
+	own_clock += 20000;
+	ran[0] += 20000;
+	if (own_clock < end_at)
+		spawn(NULL, step_and_spawn, arg);
+}
+
+/* A task that waits is not passed for ever by tasks that begin later, nor by equals with any weight. */
+static void nobody_starves(void **state)
+{
+	struct switchto_sched *sched = new_sched(&switchto_fair);
+
+	(void)state;
+	memset(ran, 0, sizeof(ran));
+	own_clock = now_ns();
+	end_at = own_clock + NSEC_PER_SEC;
+	spawn(sched, step, (void *)1);
+	spawn(sched, step_and_spawn, NULL);
+	has_own_clock = true;
+	run_tasks(sched);
+	has_own_clock = false;
+	assert_in_range(ran[1] * 100 / ran[0], 95, 105);
+	in_turn(&switchto_fair, (struct switchto_task_attr){ .weight = UINT_MAX });
 }
 
 /* --- fifo: woken tasks run next --- */
@@ -347,7 +412,9 @@ int main(void)
 		cmocka_unit_test(highest_priority_first),
 		cmocka_unit_test(deadlines_in_order),
 		cmocka_unit_test(far_deadlines),
+		cmocka_unit_test(equals_take_turns),
 		cmocka_unit_test(shares_by_weight),
+		cmocka_unit_test(nobody_starves),
 		cmocka_unit_test(woken_tasks_run_next),
 		cmocka_unit_test(woken_tasks_starve_nobody),
 		cmocka_unit_test(own_policy),

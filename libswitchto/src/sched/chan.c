@@ -185,7 +185,7 @@ int switchto_chan_destroy(struct switchto_chan *chan)
 {
 	if (chan && (first_of(&chan->senders) || first_of(&chan->receivers) ||
 		     first_of(&chan->passed) || switchto_is_in_use(&chan->lock)))
-		return atomic_load(&switchto_exiting) ? 0 : fail(EBUSY);
+		return atomic_load(&switchto_exiting) ? 0 : switchto_dispatch_fail(EBUSY);
 	free(chan);
 	return 0;
 }
@@ -212,7 +212,7 @@ int switchto_chan_close(struct switchto_chan *chan)
 		next = node->next;
 		switchto_waiter_fire(NULL, &node->party->waiter);
 	}
-	return again ? fail(EPIPE) : spent_by(switchto_current);
+	return again ? switchto_dispatch_fail(EPIPE) : spent_by(switchto_current);
 }
 
 /* The channel of @cases, if it has one, after @last in the order of addresses, or NULL: all are locked in it. */

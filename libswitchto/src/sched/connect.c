@@ -162,7 +162,7 @@ int switchto_close(int fd)
 
 	if (left != -1)
 		error = close_slowly(left);
-	return error ? fail(error) : spent_by(switchto_current);
+	return error ? switchto_dispatch_fail(error) : spent_by(switchto_current);
 }
 
 int switchto_forget(int fd)

@@ -239,6 +239,12 @@ __attribute__((noinline)) long switchto_dispatch_give_way(struct worker *me, lon
 	return result;
 }
 
+__attribute__((noinline)) int switchto_dispatch_fail(int error)
+{
+	spent_by(switchto_current);
+	return fail(error);
+}
+
 __attribute__((noinline)) struct switchto_task *switchto_dispatch_next(struct slot *slot, bool none)
 {
 	struct switchto_entry *entry = none ? NULL : pick_next(slot);

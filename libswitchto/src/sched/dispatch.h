@@ -45,6 +45,12 @@ static inline int spent_by(struct worker *me)
 }
 
 /*
+ * fail() of a call that may fail again and again: it counts, as the holder of a mutex may be of this
+ * slot.
+ */
+int switchto_dispatch_fail(int error);
+
+/*
  * Runs others until it is @me's turn: inside, before and after. False: @me is a dispatcher, and there
  * are no tasks left; or it is to end.
  */

@@ -1,16 +1,29 @@
 // SPDX-License-Identifier: MIT
-/* The policy: the earliest deadline first. Tasks without one come after all that have one. */
+/*
+ * The policy: the earliest deadline first; of equal ones, first in, first out. Tasks without one come
+ * after all that have one.
+ */
 #include "list.h"
 #include "sys.h"
 
 struct edf {
 	struct switchto_entry *heap; /* by deadline */
 	struct list rest;
+	uint64_t enqueued; /* how many: the key of the next one */
 };
+
+static bool is_before(const struct switchto_entry *a, const struct switchto_entry *b)
+{
+	const struct timespec *x = &a->attr.deadline, *y = &b->attr.deadline;
+
+	if (x->tv_sec != y->tv_sec)
+		return x->tv_sec < y->tv_sec;
+	return x->tv_nsec != y->tv_nsec ? x->tv_nsec < y->tv_nsec : a->key < b->key;
+}
 
 static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
 {
-	const struct timespec *deadline = &entry->attr.deadline;
+	struct timespec *deadline = &entry->attr.deadline;
 	struct edf *edf = queue;
 
 	(void)why;
@@ -19,15 +32,17 @@ static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_rea
 		return;
 	}
 	/* One that can't be is the latest. */
-	entry->key = (uint64_t)switchto_deadline(deadline);
-	heap_add(&edf->heap, entry);
+	if (switchto_deadline(deadline) < 0)
+		*deadline = (struct timespec){ (time_t)NEVER, NSEC_PER_SEC - 1 };
+	entry->key = edf->enqueued++;
+	heap_add(&edf->heap, entry, is_before);
 }
 
 static struct switchto_entry *pick(void *queue)
 {
 	struct edf *edf = queue;
 
-	return edf->heap ? heap_take(&edf->heap) : list_take(&edf->rest);
+	return edf->heap ? heap_take(&edf->heap, is_before) : list_take(&edf->rest);
 }
 
 const struct switchto_policy switchto_edf = {

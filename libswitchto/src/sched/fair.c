@@ -3,6 +3,9 @@
  * The policy: shares of the slot by weight. A task's key is its virtual time: the time for which
  * it ran, divided by its weight. The least one runs next. A task that has slept does not get
  * the time back for which it did not run.
+ *
+ * A new one begins as if it had run for as long as the last task that has ended did. Before all others,
+ * each of an endless row of short tasks would run, and none of those that wait.
  */
 #define _GNU_SOURCE
 #include "list.h"
@@ -11,10 +14,14 @@ struct fair {
 	struct switchto_entry *heap, *running;
 	uint64_t least; /* no ready task is behind this */
 	uint64_t since; /* when the running task began */
+	uint64_t last;	/* the last run of a task that has ended, or LONGEST */
 };
 
 /* Times are shifted left by this before the division. */
 enum { FRACTION = 8 };
+
+/* A new task is not to wait for longer than a slice of each of the others. */
+enum { LONGEST = 10000000 };
 
 static uint64_t now(void)
 {
@@ -24,16 +31,27 @@ static uint64_t now(void)
 	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-static void charge(struct fair *fair)
+static bool is_before(const struct switchto_entry *a, const struct switchto_entry *b)
 {
-	uint64_t time = now();
-	struct switchto_entry *entry = fair->running;
+	return a->key < b->key;
+}
 
-	if (entry)
-		entry->key += ((time - fair->since) << FRACTION) /
-			      (entry->attr.weight ? entry->attr.weight : 1);
+/* Each run costs something, however large the weight is: so the others have their turn. */
+static uint64_t cost(const struct switchto_entry *entry, uint64_t ran)
+{
+	return (ran << FRACTION) / (entry->attr.weight ? entry->attr.weight : 1) + 1;
+}
+
+/* Returns how long the task has run, if there is one. */
+static uint64_t charge(struct fair *fair)
+{
+	const uint64_t time = now(), ran = time - fair->since;
+
+	if (fair->running)
+		fair->running->key += cost(fair->running, ran);
 	fair->running = NULL;
 	fair->since = time;
+	return ran;
 }
 
 static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
@@ -42,9 +60,11 @@ static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_rea
 
 	if (entry == fair->running)
 		charge(fair);
-	if (why == SWITCHTO_NEW || entry->key < fair->least)
+	if (why == SWITCHTO_NEW)
+		entry->key = fair->least + cost(entry, fair->last);
+	else if (entry->key < fair->least)
 		entry->key = fair->least;
-	heap_add(&fair->heap, entry);
+	heap_add(&fair->heap, entry, is_before);
 }
 
 static struct switchto_entry *pick(void *queue)
@@ -52,7 +72,7 @@ static struct switchto_entry *pick(void *queue)
 	struct fair *fair = queue;
 
 	charge(fair);
-	fair->running = heap_take(&fair->heap);
+	fair->running = heap_take(&fair->heap, is_before);
 	if (fair->running && fair->running->key > fair->least)
 		fair->least = fair->running->key;
 	return fair->running;
@@ -62,8 +82,11 @@ static void end(void *queue, const struct switchto_entry *entry)
 {
 	struct fair *fair = queue;
 
-	if (entry == fair->running)
-		charge(fair);
+	if (entry != fair->running)
+		return;
+	fair->last = charge(fair);
+	if (fair->last > LONGEST)
+		fair->last = LONGEST;
 }
 
 const struct switchto_policy switchto_fair = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Queues for policies: a list, first in, first out; and a heap, the least key first. */
+/* Queues for policies: a list, first in, first out; and a heap. */
 #ifndef SWITCHTO_SCHED_LIST_H
 #define SWITCHTO_SCHED_LIST_H
 
@@ -30,14 +30,18 @@ static inline struct switchto_entry *list_take(struct list *list)
 
 /*
  * A skew heap (Sleator and Tarjan, 1986): next and prev are the two children. Each step of a merge
- * exchanges them, which makes it logarithmic on average over the calls.
+ * exchanges them, which makes it logarithmic on average over the calls. Of two that are equal, either
+ * may come first, again and again: so no policy has any.
  */
-static inline struct switchto_entry *heap_merge(struct switchto_entry *a, struct switchto_entry *b)
+typedef bool before_fn(const struct switchto_entry *a, const struct switchto_entry *b);
+
+static inline struct switchto_entry *heap_merge(struct switchto_entry *a, struct switchto_entry *b,
+						before_fn *before)
 {
 	struct switchto_entry *root = NULL, **at = &root;
 
 	while (a && b) {
-		struct switchto_entry *less = b->key < a->key ? b : a;
+		struct switchto_entry *less = before(b, a) ? b : a;
 
 		if (less == b)
 			b = a;
@@ -50,18 +54,19 @@ static inline struct switchto_entry *heap_merge(struct switchto_entry *a, struct
 	return root;
 }
 
-static inline void heap_add(struct switchto_entry **heap, struct switchto_entry *entry)
+static inline void heap_add(struct switchto_entry **heap, struct switchto_entry *entry,
+			    before_fn *before)
 {
 	entry->next = entry->prev = NULL;
-	*heap = heap_merge(*heap, entry);
+	*heap = heap_merge(*heap, entry, before);
 }
 
-static inline struct switchto_entry *heap_take(struct switchto_entry **heap)
+static inline struct switchto_entry *heap_take(struct switchto_entry **heap, before_fn *before)
 {
 	struct switchto_entry *entry = *heap;
 
 	if (entry)
-		*heap = heap_merge(entry->next, entry->prev);
+		*heap = heap_merge(entry->next, entry->prev, before);
 	return entry;
 }
 

@@ -85,10 +85,13 @@ void switchto_pool_end(struct switchto_sched *sched)
 {
 	struct worker *worker;
 
-	while ((worker = sched->workers)) {
-		sched->workers = worker->next;
+	/* All at once: on a busy machine, each takes some milliseconds to end. */
+	for (worker = sched->workers; worker; worker = worker->next) {
 		atomic_store(&worker->exits, true);
 		switchto_resume(worker->tid);
+	}
+	while ((worker = sched->workers)) {
+		sched->workers = worker->next;
 		pthread_join(worker->pthread, NULL);
 		free(worker);
 	}

@@ -325,6 +325,8 @@ int switchto_sched_run(struct switchto_sched *sched)
 	while (!error && atomic_load(&sched->tasks))
 		error = run_slots(sched, &me);
 	switchto_current = NULL;
+	/* Also with SWITCHTO_PLACE=together, it has its own mask again. */
+	switchto_place(SWITCHTO_FREE);
 	switchto_place(place);
 	switchto_monitor_end(sched);
 	atomic_store(&sched->running, false);
@@ -363,7 +365,7 @@ int switchto_sched_destroy(struct switchto_sched *sched)
 		return 0;
 	}
 	if (atomic_load(&sched->running) || atomic_load(&sched->tasks))
-		return atomic_load(&switchto_exiting) ? 0 : fail(EBUSY);
+		return atomic_load(&switchto_exiting) ? 0 : switchto_dispatch_fail(EBUSY);
 	/* A signal handler, or a policy: leave_others() would wait for the caller. */
 	if (switchto_current && switchto_current->slot && is_inside(switchto_current))
 		return fail(EDEADLK);

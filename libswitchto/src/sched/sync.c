@@ -280,7 +280,7 @@ int switchto_mutex_trylock(struct switchto_mutex *mutex)
 	struct worker *me = switchto_current;
 
 	if (!try_lock(mutex, myself(me)))
-		return fail(EBUSY);
+		return switchto_dispatch_fail(EBUSY);
 	if (me && me->task)
 		me->task->held++;
 	return 0;

@@ -66,10 +66,10 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 	if (is_parents(sched))
 		return fail(EPERM);
 	if (atomic_load(&sched->stopping))
-		return fail(ECANCELED);
+		return switchto_dispatch_fail(ECANCELED);
 	task = switchto_pool_task(sched);
 	if (!task)
-		return -1;
+		return switchto_dispatch_fail(ENOMEM);
 	task->entry = (struct switchto_entry){ 0 };
 	if (attr)
 		task->entry.attr = *attr;
@@ -245,7 +245,7 @@ int switchto_cancel(struct switchto_task *task)
 	if (error)
 		return fail(error);
 	if (atomic_load(&task->state) == FINISHED)
-		return fail(ESRCH);
+		return switchto_dispatch_fail(ESRCH);
 	sched = visit_sched(task);
 	switchto_wake_cancel(task);
 	end_visit_of(sched);
@@ -307,7 +307,7 @@ int switchto_park(const struct timespec *deadline)
 	}
 	error = unlikely(task_cancelled(me)) ? ECANCELED : sleep_in_line(me, PARKED);
 	leave(me);
-	return unlikely(error) ? fail(error) : 0;
+	return unlikely(error) ? switchto_dispatch_fail(error) : 0;
 }
 
 int switchto_sleep_until(const struct timespec *deadline)
@@ -333,7 +333,7 @@ int switchto_unpark(struct switchto_task *task)
 	state = atomic_load(&task->state);
 	do {
 		if (state & FINISHED)
-			return fail(ESRCH);
+			return switchto_dispatch_fail(ESRCH);
 		if (state & TOKEN)
 			break;
 	} while (!atomic_compare_exchange_weak(&task->state, &state,

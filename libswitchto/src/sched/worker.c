@@ -100,8 +100,13 @@ static void end_task(struct worker *me)
 	if (me->sched->slots > 1)
 		atomic_fetch_sub_explicit(&task->slot->tasks, 1, memory_order_relaxed);
 	window();
-	/* Whoever comes second, this or the call that gives the handle back, frees the task. */
-	joiner = atomic_exchange(&task->joiner, ENDED);
+	/*
+	 * Whoever comes second, this or the call that gives the handle back, frees the task. If that
+	 * call waits already, no other one may give the handle back.
+	 */
+	joiner = atomic_load(&task->joiner);
+	while (!atomic_compare_exchange_weak(&task->joiner, &joiner, joiner ? FREE : ENDED))
+		;
 	if (joiner == DETACHED || joiner == DROPPED)
 		switchto_pool_free_task(task);
 	else if (joiner)
