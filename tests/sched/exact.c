@@ -380,6 +380,70 @@ static void whole_writes(void **state)
 		}
 }
 
+enum { SOMEBODY = 1234 };
+
+/* Counts what comes from SOMEBODY. */
+static void *read_from_somebody(void *arg)
+{
+	static char buffer[4096];
+	char control[CMSG_SPACE(sizeof(struct ucred))];
+	struct iovec part = { buffer, sizeof(buffer) };
+	struct ucred sender;
+	size_t total = 0;
+
+	usleep(20000);
+	for (;;) {
+		struct msghdr message = { .msg_iov = &part,
+					  .msg_iovlen = 1,
+					  .msg_control = control,
+					  .msg_controllen = sizeof(control) };
+		const ssize_t n = recvmsg(ends[0], &message, 0);
+
+		if (n <= 0)
+			break;
+		memcpy(&sender, control + CMSG_LEN(0), sizeof(sender));
+		total += sender.uid == SOMEBODY ? (size_t)n : 0;
+	}
+	CHECK_EQ(&verdict, total, MUCH);
+	return arg;
+}
+
+static void send_as_somebody(void *arg)
+{
+	union {
+		struct cmsghdr header;
+		char room[CMSG_SPACE(sizeof(struct ucred))];
+	} control = { .header = { CMSG_LEN(sizeof(struct ucred)), SOL_SOCKET, SCM_CREDENTIALS } };
+	const struct ucred sender = { getpid(), SOMEBODY, SOMEBODY };
+	struct iovec part = { much, MUCH };
+	const struct msghdr message = { .msg_iov = &part,
+					.msg_iovlen = 1,
+					.msg_control = &control,
+					.msg_controllen = sizeof(control) };
+
+	(void)arg;
+	memcpy(CMSG_DATA(&control.header), &sender, sizeof(sender));
+	CHECK_EQ(&verdict, switchto_sendmsg(ends[1], &message, 0, NULL), MUCH);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void sender_of_all(void **state)
+{
+	const int on = 1;
+	pthread_t thread;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	assert_int_equal(setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)), 0);
+	assert_int_equal(pthread_create(&thread, NULL, read_from_somebody, NULL), 0);
+	run_one(send_as_somebody, NULL);
+	pthread_join(thread, NULL);
+	verdict_assert(&verdict);
+	close(ends[0]);
+}
+
 static atomic_bool writes;
 
 /* It says how much went, and then the error. */
@@ -1795,6 +1859,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(unread),
 		cmocka_unit_test(errors_queued),
 		cmocka_unit_test(whole_writes),
+		cmocka_unit_test(sender_of_all),
 		cmocka_unit_test(parts_of_writes),
 		cmocka_unit_test(peer_leaves),
 		cmocka_unit_test(all_received),

@@ -125,27 +125,51 @@ static size_t rest_of(const struct iovec *parts, size_t count, size_t done,
 	return n;
 }
 
+/* Room for what holds for all of a message: a sender (SCM_CREDENTIALS), a type of record (TLS). */
+enum { CONTROL = 128 };
+
+/* Copies that from @message to @control, but no descriptors: these went with the first part. */
+static size_t control_of_rest(const struct msghdr *message, char control[CONTROL])
+{
+	struct msghdr all = *message;
+	size_t size = 0;
+
+	for (struct cmsghdr *part = CMSG_FIRSTHDR(&all); part; part = CMSG_NXTHDR(&all, part)) {
+		const bool rights = part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS;
+
+		if (rights || CMSG_ALIGN(part->cmsg_len) > CONTROL - size)
+			continue;
+		memcpy(control + size, part, part->cmsg_len);
+		size += CMSG_ALIGN(part->cmsg_len);
+	}
+	return size;
+}
+
 /*
- * Sends what is left, when @done bytes of @parts are done since closes_now() was @closes, as a call on
+ * Sends what is left of @whole, when @done bytes are done since closes_now() was @closes, as a call on
  * a descriptor that blocks: until all is done, or there is an error, the deadline, a cancellation, or
  * the end. Returns how much is done then.
  */
 static __attribute__((noinline)) long send_rest(struct worker *me, int fd,
-						const struct iovec *parts, size_t count,
-						size_t done, int flags,
+						const struct msghdr *whole, size_t done, int flags,
 						const struct timespec *deadline, uint64_t closes)
 {
 	const bool socket = switchto_socket_type(fd) != 0;
-	const size_t length = length_of(parts, count);
+	const size_t length = length_of(whole->msg_iov, whole->msg_iovlen);
+	_Alignas(struct cmsghdr) char control[CONTROL];
 	struct iovec rest[PARTS];
-	struct msghdr message = { .msg_iov = rest };
+	struct msghdr message = {
+		.msg_iov = rest,
+		.msg_control = control,
+		.msg_controllen = control_of_rest(whole, control),
+	};
 
 	while (done < length) {
 		struct request r;
 		long result;
 
 		/* What a pipe of packets keeps together does not depend on where the parts end. */
-		message.msg_iovlen = rest_of(parts, count, done, rest);
+		message.msg_iovlen = rest_of(whole->msg_iov, whole->msg_iovlen, done, rest);
 		/* Once something went, an error has no signal. */
 		r = socket ? REQUEST(OUTPUT | REST, fd, deadline, sendmsg, &message,
 				     (flags & ~MSG_FASTOPEN) | MSG_DONTWAIT | MSG_NOSIGNAL) :
@@ -158,13 +182,14 @@ static __attribute__((noinline)) long send_rest(struct worker *me, int fd,
 	return (long)done;
 }
 
-/* The result of a call for output that had @result. */
-static inline long whole(struct worker *me, int fd, const struct iovec *parts, size_t count,
-			 long result, int flags, const struct timespec *deadline, uint64_t closes)
+/* The result of a call for output of @message that had @result. */
+static inline long whole(struct worker *me, int fd, const struct msghdr *message, long result,
+			 int flags, const struct timespec *deadline, uint64_t closes)
 {
-	if (likely(result <= 0) || (size_t)result >= length_of(parts, count))
+	if (likely(result <= 0) ||
+	    (size_t)result >= length_of(message->msg_iov, message->msg_iovlen))
 		return result;
-	return send_rest(me, fd, parts, count, (size_t)result, flags, deadline, closes);
+	return send_rest(me, fd, message, (size_t)result, flags, deadline, closes);
 }
 
 /* --- reads --- */
@@ -597,13 +622,14 @@ static __attribute__((noinline)) long send_later(struct worker *me, int fd, cons
 						 size_t size, int flags, long result,
 						 const struct timespec *deadline, uint64_t closes)
 {
-	const struct iovec part = { (void *)buffer, limited(size) };
+	struct iovec part = { (void *)buffer, limited(size) };
+	const struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
 	const struct request r = REQUEST(OUTPUT, fd, deadline, sendto, buffer, size,
 					 flags | MSG_DONTWAIT);
 
 	if (result < 0)
 		result = send_again(me, r, result, closes);
-	return whole(me, fd, &part, 1, result, flags, deadline, closes);
+	return whole(me, fd, &message, result, flags, deadline, closes);
 }
 
 static ALWAYS_INLINE long send_now(struct worker *me, int fd, const void *buffer, size_t size,
@@ -634,7 +660,8 @@ ssize_t switchto_sendto(int fd, const void *buffer, size_t size, int flags,
 {
 	const struct request r = REQUEST(OUTPUT | ADDRESS, fd, deadline, sendto, buffer, size,
 					 flags | MSG_DONTWAIT, address, length);
-	const struct iovec part = { (void *)buffer, limited(size) };
+	struct iovec part = { (void *)buffer, limited(size) };
+	const struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
 	const uint64_t closes = closes_now();
 	struct worker *me;
 
@@ -645,7 +672,7 @@ ssize_t switchto_sendto(int fd, const void *buffer, size_t size, int flags,
 	me = current_task();
 	if (!me)
 		return -1;
-	return end_call(me, whole(me, fd, &part, 1, send_or_wait(me, &r, closes), flags, deadline,
+	return end_call(me, whole(me, fd, &message, send_or_wait(me, &r, closes), flags, deadline,
 				  closes));
 }
 
@@ -653,6 +680,7 @@ ssize_t switchto_sendto(int fd, const void *buffer, size_t size, int flags,
 static __attribute__((noinline)) ssize_t write_slowly(struct worker *me, const struct request *r,
 						      const struct iovec *parts, size_t count)
 {
+	const struct msghdr message = { .msg_iov = (struct iovec *)parts, .msg_iovlen = count };
 	const uint64_t closes = closes_now();
 	long result = switchto_request_go_on(me, r, closes);
 
@@ -660,7 +688,7 @@ static __attribute__((noinline)) ssize_t write_slowly(struct worker *me, const s
 		return end_call(me, switchto_request_block(me, r));
 	if (result == -EINPROGRESS)
 		result = send_again(me, *r, result, closes);
-	return end_call(me, whole(me, r->fd, parts, count, result, 0, r->deadline, closes));
+	return end_call(me, whole(me, r->fd, &message, result, 0, r->deadline, closes));
 }
 
 ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline)
@@ -703,8 +731,7 @@ static long send_message(struct worker *me, int fd, const struct msghdr *message
 	}
 	if (result <= 0)
 		return result;
-	return whole(me, fd, message->msg_iov, message->msg_iovlen, result, flags, deadline,
-		     closes);
+	return whole(me, fd, message, result, flags, deadline, closes);
 }
 
 ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
@@ -783,10 +810,8 @@ static bool is_whole(const struct mmsghdr *message)
 static bool send_whole(struct worker *me, int fd, struct mmsghdr *message, int flags,
 		       const struct timespec *deadline, uint64_t closes)
 {
-	const struct msghdr *header = &message->msg_hdr;
-
-	message->msg_len = (unsigned int)whole(me, fd, header->msg_iov, header->msg_iovlen,
-					       message->msg_len, flags, deadline, closes);
+	message->msg_len = (unsigned int)whole(me, fd, &message->msg_hdr, message->msg_len, flags,
+					       deadline, closes);
 	return is_whole(message);
 }
 
