@@ -656,9 +656,46 @@ static void receive_messages(void *arg)
 	CHECK_ERR(&verdict, switchto_recvmmsg(ends[0], messages, 3, 0, &time), ETIMEDOUT);
 }
 
+/* Of a stream, each message is full, and the one that the end cuts short is the next to last. */
+static void receive_full_messages(void *arg)
+{
+	char room[3][4];
+	struct iovec parts[3];
+	struct mmsghdr messages[3] = { 0 };
+	struct timespec time = late();
+
+	(void)arg;
+	for (int i = 0; i < 3; i++) {
+		parts[i] = (struct iovec){ room[i], sizeof(room[i]) };
+		messages[i].msg_hdr.msg_iov = &parts[i];
+		messages[i].msg_hdr.msg_iovlen = 1;
+	}
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	spawn(NULL, send_later, "defgh");
+	CHECK_EQ(&verdict, switchto_recvmmsg(ends[0], messages, 2, MSG_WAITALL, &time), 2);
+	CHECK_EQ(&verdict, messages[0].msg_len, 4);
+	CHECK_EQ(&verdict, messages[1].msg_len, 4);
+	CHECK_EQ(&verdict, write(ends[1], "ab", 2), 2);
+	spawn(NULL, send_later, "cdef");
+	CHECK_EQ(&verdict,
+		 switchto_recvmmsg(ends[0], messages, 3, MSG_WAITALL | MSG_WAITFORONE, &time), 2);
+	CHECK_EQ(&verdict, messages[0].msg_len, 4);
+	CHECK_EQ(&verdict, messages[1].msg_len, 2);
+	CHECK_EQ(&verdict, write(ends[1], "abcde", 5), 5);
+	CHECK_EQ(&verdict, shutdown(ends[1], SHUT_WR), 0);
+	CHECK_EQ(&verdict, switchto_recvmmsg(ends[0], messages, 3, MSG_WAITALL, &time), 3);
+	CHECK_EQ(&verdict, messages[1].msg_len, 1);
+	CHECK_EQ(&verdict, messages[2].msg_len, 0);
+	CHECK_EQ(&verdict, shutdown(ends[0], SHUT_WR), 0);
+	CHECK_EQ(&verdict, switchto_recvmmsg(ends[0], messages, 3, MSG_WAITALL, &time), 3);
+}
+
 static void messages_received(void **state)
 {
 	(void)state;
+	connect_tcp();
+	run_one(receive_full_messages, NULL);
+	close_ends();
 	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
 	run_one(receive_messages, NULL);
 	close_ends();
@@ -1354,6 +1391,68 @@ static void negative_sizes(void **state)
 	remove_path();
 }
 
+/* These sockets do not look at these flags, and wait. */
+static void receive_with_odd_flags(void *arg)
+{
+	struct timespec time = late();
+	char buffer[8];
+
+	(void)arg;
+	spawn(NULL, send_later, "abc");
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_ERRQUEUE, &time), 3);
+	close_ends();
+	CHECK_EQ(&verdict, switchto_recv(pair[0], buffer, 8, MSG_ERRQUEUE, &time), -1);
+	CHECK_EQ(&verdict, errno, EAGAIN);
+	ends[0] = dup(pair[0]);
+	ends[1] = dup(pair[1]);
+	spawn(NULL, send_later, "abc");
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_OOB, &time), 3);
+}
+
+static void odd_flags(void **state)
+{
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	connect_udp();
+	run_one(receive_with_odd_flags, NULL);
+	close_pair();
+	close_ends();
+}
+
+/* A look of the layer's own is no peek of the program's: the next one goes on after its last one. */
+static void peek_on(void *arg)
+{
+	const int offset = 0, on = 1;
+	struct timespec time = late();
+	char buffer[8];
+
+	if (arg)
+		CHECK_EQ(&verdict, setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)),
+			 0);
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	if (setsockopt(ends[0], SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset)))
+		return; /* TCP: since Linux 6.9 */
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 2, MSG_PEEK, &time), 2);
+	spawn(NULL, send_later, "def");
+	if (!arg)
+		CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 3, MSG_PEEK | MSG_WAITALL, &time),
+			 3);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 5, MSG_WAITALL, &time), 5);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_PEEK, &time), 1);
+	CHECK_EQ(&verdict, buffer[0], 'f');
+}
+
+static void peek_offsets(void **state)
+{
+	(void)state;
+	connect_tcp();
+	run_one(peek_on, NULL);
+	close_ends();
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	run_one(peek_on, ends);
+	close_ends();
+}
+
 static void send_descriptor_later(void *arg)
 {
 	(void)arg;
@@ -1876,6 +1975,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(under_fire),
 		cmocka_unit_test(past_deadlines),
 		cmocka_unit_test(negative_sizes),
+		cmocka_unit_test(odd_flags),
+		cmocka_unit_test(peek_offsets),
 		cmocka_unit_test(rest_received),
 		cmocka_unit_test(packets_written),
 		cmocka_unit_test(pipe_filled),

@@ -62,8 +62,23 @@ static void no_socket(int fd)
 	switchto_mark_is_valid(mark_of((unsigned int)fd));
 }
 
-/* With these flags a call does not wait, and what it says is not said of the socket's data. */
 enum { AT_ONCE = MSG_DONTWAIT | MSG_ERRQUEUE | MSG_OOB };
+
+/*
+ * With one of these flags a call does not wait, and what it says is not said of the socket's data. But
+ * some sockets have no queue of errors, or no urgent data, and do not look at the flag.
+ */
+static bool is_at_once(int fd, int flags)
+{
+	int domain;
+
+	if (flags & MSG_DONTWAIT)
+		return true;
+	if (flags & MSG_OOB)
+		return switchto_socket_type(fd) != SOCK_DGRAM;
+	domain = switchto_socket_option(fd, SO_DOMAIN);
+	return domain != AF_UNIX && domain != AF_NETLINK;
+}
 
 static long call_once(const struct request *r)
 {
@@ -339,6 +354,25 @@ static bool take_descriptors(struct msghdr *message)
 	return found;
 }
 
+/* recvmsg(2) with MSG_PEEK, which leaves SO_PEEK_OFF as it is. @next: from the next byte on. */
+static long look_at_message(int fd, struct msghdr *message, int flags, bool next)
+{
+	const int none = -1;
+	socklen_t size = sizeof(int);
+	int offset = none;
+	long result;
+
+	/* Some sockets have no such option. */
+	getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, &size);
+
+	if (offset >= 0 && next)
+		setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none));
+	result = CALL(recvmsg, fd, message, flags | MSG_PEEK);
+	if (offset >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset));
+	return result;
+}
+
 /* A receive with MSG_WAITALL of a stream. */
 struct receipt {
 	struct msghdr message; /* the next part */
@@ -364,7 +398,7 @@ static long receive_part(const struct request *r)
 		question.msg_name = NULL;
 		question.msg_control = answer;
 		question.msg_controllen = sizeof(answer);
-		result = CALL(recvmsg, r->fd, &question, r->b | MSG_PEEK);
+		result = look_at_message(r->fd, &question, (int)r->b, true);
 		if (result <= 0)
 			return result;
 		memcpy(&sender, answer + CMSG_LEN(0), sizeof(sender));
@@ -389,14 +423,15 @@ static void add_part(struct msghdr *message, const struct msghdr *part)
  * ends at urgent data, after descriptors, and where another sender begins.
  */
 static __attribute__((noinline)) long receive_all(struct worker *me, int fd, struct msghdr *message,
-						  int flags, const struct timespec *deadline)
+						  int flags, unsigned int how,
+						  const struct timespec *deadline)
 {
 	const bool local = switchto_socket_option(fd, SO_DOMAIN) == AF_UNIX;
 	struct receipt receipt = {
 		.message = *message,
 		.senders = local && switchto_socket_option(fd, SO_PASSCRED),
 	};
-	struct request r = REQUEST_OF(INPUT, fd, deadline, receive_part, &receipt,
+	struct request r = REQUEST_OF(how, fd, deadline, receive_part, &receipt,
 				      flags | MSG_DONTWAIT);
 	const size_t room = message->msg_controllen;
 	struct msghdr *part = &receipt.message;
@@ -459,7 +494,7 @@ static bool is_before_seam(int fd, size_t size)
 static long peek_all(const struct request *r)
 {
 	struct msghdr message = { .msg_iov = pointer(r->a), .msg_iovlen = (size_t)r->b };
-	const long result = CALL(recvmsg, r->fd, &message, r->c | MSG_DONTWAIT);
+	const long result = look_at_message(r->fd, &message, (int)r->c | MSG_DONTWAIT, false);
 
 	if (result <= 0 || (size_t)result >= length_of(message.msg_iov, message.msg_iovlen) ||
 	    is_before_seam(r->fd, (size_t)result))
@@ -501,7 +536,7 @@ static __attribute__((noinline)) ssize_t receive_specially(struct worker *me, in
 	struct msghdr message = { .msg_name = address, .msg_iov = &part, .msg_iovlen = 1 };
 	long result;
 
-	if (flags & AT_ONCE)
+	if (flags & AT_ONCE && is_at_once(fd, flags))
 		return end_call(me, call_once(&r));
 	if (flags & MSG_WAITALL && flags & MSG_PEEK && peeks_all(fd))
 		return end_call(me, peek(me, &r, &part, 1, flags));
@@ -510,7 +545,7 @@ static __attribute__((noinline)) ssize_t receive_specially(struct worker *me, in
 		return end_call(me, switchto_request_perform(me, &r));
 	if (address)
 		message.msg_namelen = *length;
-	result = receive_all(me, fd, &message, flags, deadline);
+	result = receive_all(me, fd, &message, flags, 0, deadline);
 	if (address && result >= 0)
 		*length = message.msg_namelen;
 	return end_call(me, result);
@@ -558,28 +593,35 @@ ssize_t switchto_recvfrom(int fd, void *buffer, size_t size, int flags, struct s
 	return receive_specially(me, fd, buffer, size, flags, address, length, deadline);
 }
 
-ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct timespec *deadline)
+/* @how: REST, if a message went before. */
+static ALWAYS_INLINE long receive_message(struct worker *me, int fd, struct msghdr *message,
+					  int flags, unsigned int how,
+					  const struct timespec *deadline)
 {
-	const struct request r = REQUEST(INPUT, fd, deadline, recvmsg, message,
-					 flags | MSG_DONTWAIT);
-	struct worker *me = current_task();
+	const struct request r = REQUEST(how, fd, deadline, recvmsg, message, flags | MSG_DONTWAIT);
+	const bool all = flags & MSG_WAITALL && message && switchto_socket_type(fd) == SOCK_STREAM;
 	long result;
-	bool all;
 
-	if (unlikely(!me))
-		return -1;
-	all = flags & MSG_WAITALL && message && switchto_socket_type(fd) == SOCK_STREAM;
-	if (unlikely(flags & AT_ONCE))
+	if (unlikely(flags & AT_ONCE) && is_at_once(fd, flags))
 		result = call_once(&r);
 	else if (unlikely(all) && !(flags & MSG_PEEK))
-		return end_call(me, receive_all(me, fd, message, flags, deadline));
+		return receive_all(me, fd, message, flags, how, deadline);
 	else if (unlikely(all) && peeks_all(fd))
 		result = peek(me, &r, message->msg_iov, message->msg_iovlen, flags);
 	else
 		result = switchto_request_perform(me, &r);
 	if (result >= 0)
 		take_descriptors(message);
-	return end_call(me, result);
+	return result;
+}
+
+ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct timespec *deadline)
+{
+	struct worker *me = current_task();
+
+	if (unlikely(!me))
+		return -1;
+	return end_call(me, receive_message(me, fd, message, flags, 0, deadline));
 }
 
 /* --- sends and writes --- */
@@ -754,6 +796,27 @@ static inline unsigned int at_most(unsigned int a, unsigned int b)
 	return a < b ? a : b;
 }
 
+/* With MSG_WAITALL of a stream, each message is full. */
+static __attribute__((noinline)) long receive_full(struct worker *me, int fd,
+						   struct mmsghdr *messages, unsigned int count,
+						   int flags, const struct timespec *deadline)
+{
+	const uint64_t closes = closes_now();
+	unsigned int done = 0;
+	long result = 0;
+
+	while (done < count && !closed_since(fd, closes)) {
+		result = receive_message(me, fd, &messages[done].msg_hdr, flags & ~MSG_WAITFORONE,
+					 done ? REST : 0, deadline);
+		if (result < 0)
+			break;
+		messages[done++].msg_len = (unsigned int)result;
+		if (flags & MSG_WAITFORONE)
+			flags |= MSG_DONTWAIT;
+	}
+	return done ? (long)done : result;
+}
+
 int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
 {
@@ -765,7 +828,10 @@ int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 	if (unlikely(!me))
 		return -1;
 	count = at_most(count, MESSAGES);
-	if (unlikely(flags & AT_ONCE)) {
+	if (unlikely(flags & MSG_WAITALL) && !(flags & AT_ONCE) &&
+	    switchto_socket_type(fd) == SOCK_STREAM)
+		return (int)end_call(me, receive_full(me, fd, messages, count, flags, deadline));
+	if (unlikely(flags & AT_ONCE) && is_at_once(fd, flags)) {
 		result = call_once(
 			&REQUEST(INPUT, fd, NULL, recvmmsg, messages, count, flags | MSG_DONTWAIT));
 		for (long i = 0; i < result; i++)

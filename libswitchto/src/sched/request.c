@@ -246,7 +246,9 @@ static bool is_over(const struct request *r)
 		return false;
 	if (output && switchto_socket_option(r->fd, SO_DOMAIN) == AF_UNIX)
 		switchto_socket_option(r->fd, SO_ERROR);
-	return output || ioctl(r->fd, FIONREAD, &there) || !there;
+	/* The end of the input is no error. */
+	return output ||
+	       (found & (POLLERR | POLLNVAL) && (ioctl(r->fd, FIONREAD, &there) || !there));
 }
 
 static inline enum step call(struct performance *p)
