@@ -585,13 +585,12 @@ static void wait_for_part(void *arg)
 	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_WAITALL, &time), 3);
 }
 
-static void close_later(void *arg)
+static void close_later(void *fd)
 {
 	struct timespec time = soon();
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
-	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(*(int *)fd), 0);
 }
 
 /* A part is there, but that is of a descriptor that is gone. */
@@ -602,7 +601,7 @@ static void peek_until_closed(void *arg)
 
 	(void)arg;
 	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
-	spawn(NULL, close_later, NULL);
+	spawn(NULL, close_later, &ends[0]);
 	CHECK_ERR(&verdict, switchto_recv(ends[0], buffer, 8, MSG_PEEK | MSG_WAITALL, &time),
 		  EBADF);
 }
@@ -1694,6 +1693,52 @@ static void shut_later(void *arg)
 	CHECK_EQ(&verdict, shutdown(*(int *)arg, SHUT_RD), 0);
 }
 
+static void shut_output_later(void *arg)
+{
+	nap(20);
+	CHECK_EQ(&verdict, shutdown(*(int *)arg, SHUT_WR), 0);
+}
+
+/* No event says so while it is full. A send that has waited makes no signal. */
+static void send_until_shut(void *arg)
+{
+	struct timespec time = in(10 * NSEC_PER_SEC);
+
+	while (send(ends[0], much, 1000, MSG_DONTWAIT) > 0)
+		;
+	spawn(NULL, arg ? shut_output_later : shut_later, arg ? &ends[0] : &ends[1]);
+	CHECK_ERR(&verdict, switchto_write(ends[0], much, 1000, &time), EPIPE);
+}
+
+/* The same, of a splice. */
+static void splice_until_shut(void *arg)
+{
+	struct timespec time = in(10 * NSEC_PER_SEC);
+
+	(void)arg;
+	while (send(ends[0], much, 1000, MSG_DONTWAIT) > 0)
+		;
+	CHECK_EQ(&verdict, pipe(pair), 0);
+	CHECK_EQ(&verdict, write(pair[1], "abc", 3), 3);
+	spawn(NULL, shut_output_later, &ends[0]);
+	CHECK_ERR(&verdict, switchto_splice(pair[0], NULL, ends[0], NULL, 3, 0, &time), EPIPE);
+	close_pair();
+}
+
+/* The peer has not read all: that error is the first one. */
+static void send_until_left(void *arg)
+{
+	struct timespec time = in(10 * NSEC_PER_SEC);
+	char byte;
+
+	(void)arg;
+	while (send(ends[0], much, 1000, MSG_DONTWAIT) > 0)
+		;
+	spawn(NULL, close_later, &ends[1]);
+	CHECK_ERR(&verdict, switchto_write(ends[0], much, 1000, &time), ECONNRESET);
+	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, &time), 0);
+}
+
 static void wait_for_shutdown(void *arg)
 {
 	struct sockaddr_in from;
@@ -1729,6 +1774,21 @@ static void shut_down(void **state)
 	connect_udp();
 	run_one(wait_for_shutdown, NULL);
 	close_pair();
+	signal(SIGPIPE, SIG_DFL);
+	for (int kind = 0; kind < 5; kind++) {
+		const int type = kind / 2 ? SOCK_STREAM : SOCK_SEQPACKET;
+
+		assert_int_equal(socketpair(AF_UNIX, type, 0, ends), 0);
+		run_one(kind == 4 ? splice_until_shut : send_until_shut, kind % 2 ? ends : NULL);
+		close_ends();
+	}
+	for (int packets = 0; packets < 2; packets++) {
+		assert_int_equal(socketpair(AF_UNIX, packets ? SOCK_SEQPACKET : SOCK_STREAM, 0,
+					    ends),
+				 0);
+		run_one(send_until_left, NULL);
+		close(ends[0]);
+	}
 }
 
 static void send_fast(void *arg)

@@ -680,6 +680,9 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  *   waits for as many bytes. Use MSG_WAITALL instead.
  * - VMIN and VTIME of a raw terminal are observed. But if VMIN is above 1 and VTIME is 0, bytes are
  *   looked for at most every 13 ms.
+ * - Long writes of several tasks to a terminal may mix. A read that waits when a terminal is hung up
+ *   returns 0, as later ones do, and not EIO.
+ * - A send that waits finds out in up to 20 ms that a socket of UNIX was shut down.
  * - A signalfd tells of signals to the process. Those to one thread may be found late, or never.
  * - With MSG_ZEROCOPY, each part of a send has a notification of its own.
  * - switchto_write() to a SOCK_SEQPACKET socket sets no MSG_EOR. switchto_send() sets it if told to.

@@ -132,7 +132,9 @@ static long ready_call(const struct request *r)
 {
 	const long found = switchto_poll_now(r->fd, (short)r->a);
 
-	return found < 0 || found & r->b ? found : -EAGAIN;
+	if (found < 0 || found & r->b)
+		return found;
+	return r->b & POLLOUT && switchto_mark_is_shut(r->fd) ? POLLHUP : -EAGAIN;
 }
 
 /* The call said EAGAIN: waits for the end that is not ready. 0 or a negative error number. */
@@ -152,7 +154,9 @@ static long wait_for_end(struct worker *me, int from, int to, unsigned int *wait
 	if (!empty && make_call(&target) != -EAGAIN && ++*waits > 2)
 		return switchto_request_nap(naps, deadline);
 	result = switchto_request_perform(me, empty ? &source : &target);
-	return result < 0 ? result : 0;
+	if (result < 0)
+		return result;
+	return empty ? 0 : switchto_send_error(to);
 }
 
 /*

@@ -251,11 +251,33 @@ static bool is_over(const struct request *r)
 	       (found & (POLLERR | POLLNVAL) && (ioctl(r->fd, FIONREAD, &there) || !there));
 }
 
+long switchto_send_error(int fd)
+{
+	int error;
+
+	if (!switchto_mark_is_shut(fd))
+		return 0;
+	error = switchto_socket_option(fd, SO_ERROR);
+	return error ? -error : -EPIPE;
+}
+
+/* The same, after a wait. */
+static long send_error(const struct performance *p)
+{
+	const bool waited = p->at.waited || p->was_listed;
+
+	return waited && p->r->how & OUTPUT && !p->r->call && atomic_load(&p->mark->hung_up) ?
+		       switchto_send_error(p->r->fd) :
+		       0;
+}
+
 static inline enum step call(struct performance *p)
 {
 	const struct request *r = p->r;
-	const long result = r->how & REST && is_over(r) ? -EPIPE : make_call(r);
+	long result = r->how & REST && is_over(r) ? -EPIPE : send_error(p);
 
+	if (!result)
+		result = make_call(r);
 	p->tries = false;
 	if (result == -EINTR)
 		return LOOKS;

@@ -93,6 +93,12 @@ long switchto_poll_now(int fd, short events);
 /* The same as the call of a request, which waits for one of events a. */
 long switchto_poll_call(const struct request *r);
 
+/*
+ * The error of a send to @fd that has waited, if @fd is a socket of UNIX that is shut down: the one that
+ * is pending there is told first, and there is no signal. 0: it is not over.
+ */
+long switchto_send_error(int fd);
+
 /* 0: it is no socket, or the option is off. */
 int switchto_socket_option(int fd, int option);
 
