@@ -1357,6 +1357,42 @@ static void nap(unsigned int ms)
 	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
 }
 
+/* As another process may, which shares the file. */
+static void block_again(void *fd)
+{
+	nap(20);
+	CHECK_EQ(&verdict, fcntl(*(int *)fd, F_SETFL, 0), 0);
+}
+
+static void make_room(void *arg)
+{
+	nap(40);
+	CHECK_EQ(&verdict, read(ends[0], arg, 65536), 65536);
+}
+
+static void use_what_blocks(void *arg)
+{
+	struct timespec time = in(NSEC_PER_SEC / 10);
+	char byte;
+
+	spawn(NULL, block_again, &ends[0]);
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &time), ETIMEDOUT);
+	spawn(NULL, block_again, &ends[1]);
+	spawn(NULL, make_room, arg);
+	time = in(NSEC_PER_SEC / 5);
+	CHECK_EQ(&verdict, switchto_write(ends[1], much, MUCH, &time), 2 * 65536);
+}
+
+static void flags_changed(void **state)
+{
+	static char buffer[65536];
+
+	(void)state;
+	assert_int_equal(pipe(ends), 0);
+	run_one(use_what_blocks, buffer);
+	close_ends();
+}
+
 /* No byte of the memory after them may be sent. */
 static void use_negative_sizes(void *arg)
 {
@@ -2032,6 +2068,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(whole_files),
 		cmocka_unit_test(addresses),
 		cmocka_unit_test(children),
+		cmocka_unit_test(flags_changed),
 		cmocka_unit_test(under_fire),
 		cmocka_unit_test(past_deadlines),
 		cmocka_unit_test(negative_sizes),

@@ -188,7 +188,8 @@ static __attribute__((noinline)) long send_rest(struct worker *me, int fd,
 		/* Once something went, an error has no signal. */
 		r = socket ? REQUEST(OUTPUT | REST, fd, deadline, sendmsg, &message,
 				     (flags & ~MSG_FASTOPEN) | MSG_DONTWAIT | MSG_NOSIGNAL) :
-			     REQUEST(OUTPUT | REST, fd, deadline, writev, rest, message.msg_iovlen);
+			     REQUEST(OUTPUT | REST | PLAIN, fd, deadline, writev, rest,
+				     message.msg_iovlen);
 		result = switchto_request_go_on(me, &r, closes);
 		if (result <= 0)
 			break;

@@ -201,8 +201,14 @@ static inline enum step wait_once(struct performance *p)
 	if (error && !p->late)
 		return done(p, error);
 	p->tries |= p->late;
-	if (!error && !p->turn.listed)
-		p->checked = true; /* by an event, or when it was added */
+	/*
+	 * By an event, or when it was added. But a call that blocks after all, because another process
+	 * has changed the flag, would wait beyond the deadline, or until all is written.
+	 */
+	if (p->late || p->r->how & OUTPUT)
+		p->checked = !(p->r->how & PLAIN);
+	else if (!error && !p->turn.listed)
+		p->checked = true;
 	return LOOKS;
 }
 
