@@ -1410,6 +1410,9 @@ static void use_negative_sizes(void *arg)
 	CHECK_EQ(&verdict, lseek(file, 0, SEEK_END), 0);
 	CHECK_ERR(&verdict, switchto_sendmsg(ends[0], NULL, 0, NULL), EFAULT);
 	CHECK_ERR(&verdict, switchto_recvmsg(ends[0], NULL, MSG_WAITALL, NULL), EFAULT);
+	CHECK_ERR(&verdict, switchto_sendfile(ends[0], file, NULL, negative, NULL), EINVAL);
+	CHECK_EQ(&verdict, switchto_splice(-1, NULL, -1, NULL, 0, 0, NULL), 0);
+	CHECK_ERR(&verdict, switchto_splice(-1, NULL, -1, NULL, 1, 0x100, NULL), EINVAL);
 }
 
 static void negative_sizes(void **state)

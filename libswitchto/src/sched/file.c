@@ -198,6 +198,8 @@ static bool goes_on(int from, int to)
 	       !ioctl(from, FIONREAD, &there) && there > 0;
 }
 
+enum { FLAGS = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT };
+
 ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, size_t size,
 			unsigned int flags, const struct timespec *deadline)
 {
@@ -208,6 +210,9 @@ ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, 
 
 	if (!me)
 		return -1;
+	/* Then it does not look at the descriptors. */
+	if (!size || flags & ~(unsigned int)FLAGS)
+		return end_call(me, size ? -EINVAL : 0);
 	do {
 		result = transfer(me, from, to, wait,
 				  &REQUEST(INPUT, from, deadline, splice, from_offset, to,
@@ -235,6 +240,9 @@ ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
 
 	if (!me)
 		return -1;
+	/* A negative one is an error. */
+	if ((ssize_t)size > 0)
+		size = limited(size);
 	do {
 		result = transfer(me, from, to, true,
 				  &REQUEST(OUTPUT, to, deadline, sendfile, from, offset,

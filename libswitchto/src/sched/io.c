@@ -100,15 +100,8 @@ static __attribute__((noinline)) ssize_t once(const struct request *r)
 
 /* --- calls that go on after a part --- */
 
-/* The kernel moves no more in one call (MAX_RW_COUNT). */
-enum { MOST = 0x7ffff000 };
-/* And it takes no more parts or messages (UIO_MAXIOV). */
+/* The kernel takes no more parts or messages (UIO_MAXIOV). */
 enum { MESSAGES = 1024 };
-
-static inline size_t limited(size_t size)
-{
-	return size < MOST ? size : MOST;
-}
 
 static size_t length_of(const struct iovec *parts, size_t count)
 {

@@ -107,6 +107,14 @@ static inline int switchto_socket_type(int fd)
 	return switchto_socket_option(fd, SO_TYPE);
 }
 
+/* The kernel moves no more in one call (MAX_RW_COUNT). */
+enum { MOST = 0x7ffff000 };
+
+static inline size_t limited(size_t size)
+{
+	return size < MOST ? size : MOST;
+}
+
 /* @argument of a system call. */
 static inline void *pointer(long argument)
 {
