@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <linux/net_tstamp.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -983,6 +984,35 @@ static void open_writer(void *arg)
 	time = late();
 	CHECK_EQ(&verdict, switchto_write(fd, "hello", 5, &time), 5);
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+/* What a thread has of its own (CLONE_FS) counts. */
+static void open_as_thread(void *arg)
+{
+	struct stat found;
+	int fd;
+
+	(void)arg;
+	/* After the first one, a ring would have another thread. */
+	for (int own = 0; own < 2; own++) {
+		fd = switchto_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL, 0666);
+		CHECK_EQ(&verdict, fstat(fd, &found), 0);
+		CHECK_EQ(&verdict, switchto_close(fd), 0);
+		if (own)
+			break;
+		CHECK_EQ(&verdict, unlink(path), 0);
+		CHECK_EQ(&verdict, unshare(CLONE_FS), 0);
+		umask(0);
+	}
+	CHECK_EQ(&verdict, found.st_mode & 0777, 0666);
+}
+
+static void own_umask(void **state)
+{
+	(void)state;
+	make_path();
+	run_one(open_as_thread, NULL);
+	remove_path();
 }
 
 static void fifo(void **state)
@@ -2065,6 +2095,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(full_backlog),
 		cmocka_unit_test(connections),
 		cmocka_unit_test(full_receiver),
+		cmocka_unit_test(own_umask),
 		cmocka_unit_test(fifo),
 		cmocka_unit_test(positions),
 		cmocka_unit_test(offsets),

@@ -668,7 +668,7 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * MSG_WAITALL.
  *
  * On a file or folder, a call is done in a blocking region, and neither a deadline nor a cancellation
- * ends it. Those with an offset, switchto_openat() and switchto_fsync() go to io_uring instead, as
+ * ends it. So is switchto_openat(). Calls with an offset and switchto_fsync() go to io_uring instead, as
  * with switchto_await(), if that is the engine. A regular file is a file also if it can be polled
  * (FUSE, /proc/kmsg, trace_pipe): call switchto_poll() first if the wait is to end by a deadline. That
  * looks at such a file at most every 13 ms.
@@ -783,8 +783,9 @@ int switchto_forget(int fd);
  */
 int switchto_poll(int fd, short events, const struct timespec *deadline);
 
-/* By io_uring, or in a blocking region, as calls on a file. */
+/* In a blocking region. */
 int switchto_openat(int folder, const char *path, int flags, mode_t mode);
+/* By io_uring, or in a blocking region, as calls on a file. */
 int switchto_fsync(int fd);
 
 #ifdef WEXITED /* POSIX.1-2008 */

@@ -16,17 +16,16 @@
 #include <sys/uio.h>
 
 /*
- * On a ring, if there is one, or else in a blocking region. @blocks: it is not to be tried without
- * blocking first. The kernel cancels an operation by itself if signals keep it from making a thread
- * for that.
+ * On a ring, if there is one, or else in a blocking region. The kernel cancels an operation by itself if
+ * signals keep it from making a thread for that.
  */
-static long on_ring(struct worker *me, const struct request *r, bool blocks)
+static long on_ring(struct worker *me, const struct request *r)
 {
 	long result;
 
 	if (me->slot->ring) {
 		do
-			result = switchto_await_file(r->number, r->fd, r->a, r->b, r->c, blocks,
+			result = switchto_await_file(r->number, r->fd, r->a, r->b, r->c,
 						     r->deadline);
 		while (result == -EINTR);
 		if (result != -ECANCELED || atomic_load(&me->task->cancelled))
@@ -50,7 +49,7 @@ static ssize_t at_offset(const struct request *r)
 	if (r->b < 0)
 		return end_call(me, make_call(r));
 	result = switchto_request_perform(me, r);
-	return end_call(me, result == NOT_POLLED ? on_ring(me, r, false) : result);
+	return end_call(me, result == NOT_POLLED ? on_ring(me, r) : result);
 }
 
 ssize_t switchto_pread(int fd, void *buffer, size_t size, off_t offset,
@@ -77,29 +76,16 @@ ssize_t switchto_pwritev(int fd, const struct iovec *parts, int count, off_t off
 	return at_offset(&REQUEST(OUTPUT | PLAIN, fd, deadline, pwritev, parts, count, offset));
 }
 
-/* In a blocking region: may opening the path of @r take as long as another process likes? */
-static long is_special(const struct request *r)
-{
-	struct stat found;
-
-	return !fstatat(r->fd, pointer(r->a), &found, 0) && !S_ISREG(found.st_mode) &&
-	       !S_ISDIR(found.st_mode);
-}
-
+/* The threads of a ring may have another folder, umask or /proc/thread-self. */
 int switchto_openat(int folder, const char *path, int flags, mode_t mode)
 {
-	const struct request r = REQUEST(INPUT, folder, NULL, openat, path, flags, mode);
-	const struct request look = REQUEST_OF(INPUT, folder, NULL, is_special, path);
 	struct worker *me = current_task();
-	bool blocks = false;
 	long result;
 
 	if (!me)
 		return -1;
-	/* A FIFO waits for the other side, and a ring would try it without that first. */
-	if (me->slot->ring)
-		blocks = switchto_request_block(me, &look) > 0;
-	result = on_ring(me, &r, blocks);
+	result = switchto_request_block(me,
+					&REQUEST(INPUT, folder, NULL, openat, path, flags, mode));
 	if (result >= 0)
 		switchto_mark_new((int)result);
 	return (int)end_call(me, result);
@@ -109,7 +95,7 @@ int switchto_fsync(int fd)
 {
 	struct worker *me = current_task();
 
-	return me ? (int)end_call(me, on_ring(me, &REQUEST(INPUT, fd, NULL, fsync, 0), false)) : -1;
+	return me ? (int)end_call(me, on_ring(me, &REQUEST(INPUT, fd, NULL, fsync, 0))) : -1;
 }
 
 /* --- from one descriptor to another --- */
