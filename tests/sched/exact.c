@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <linux/net_tstamp.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -380,6 +381,70 @@ static void whole_writes(void **state)
 		}
 }
 
+enum { SOMEBODY = 1234 };
+
+/* Counts what comes from SOMEBODY. */
+static void *read_from_somebody(void *arg)
+{
+	static char buffer[4096];
+	char control[CMSG_SPACE(sizeof(struct ucred))];
+	struct iovec part = { buffer, sizeof(buffer) };
+	struct ucred sender;
+	size_t total = 0;
+
+	usleep(20000);
+	for (;;) {
+		struct msghdr message = { .msg_iov = &part,
+					  .msg_iovlen = 1,
+					  .msg_control = control,
+					  .msg_controllen = sizeof(control) };
+		const ssize_t n = recvmsg(ends[0], &message, 0);
+
+		if (n <= 0)
+			break;
+		memcpy(&sender, control + CMSG_LEN(0), sizeof(sender));
+		total += sender.uid == SOMEBODY ? (size_t)n : 0;
+	}
+	CHECK_EQ(&verdict, total, MUCH);
+	return arg;
+}
+
+static void send_as_somebody(void *arg)
+{
+	union {
+		struct cmsghdr header;
+		char room[CMSG_SPACE(sizeof(struct ucred))];
+	} control = { .header = { CMSG_LEN(sizeof(struct ucred)), SOL_SOCKET, SCM_CREDENTIALS } };
+	const struct ucred sender = { getpid(), SOMEBODY, SOMEBODY };
+	struct iovec part = { much, MUCH };
+	const struct msghdr message = { .msg_iov = &part,
+					.msg_iovlen = 1,
+					.msg_control = &control,
+					.msg_controllen = sizeof(control) };
+
+	(void)arg;
+	memcpy(CMSG_DATA(&control.header), &sender, sizeof(sender));
+	CHECK_EQ(&verdict, switchto_sendmsg(ends[1], &message, 0, NULL), MUCH);
+	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void sender_of_all(void **state)
+{
+	const int on = 1;
+	pthread_t thread;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	assert_int_equal(setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)), 0);
+	assert_int_equal(pthread_create(&thread, NULL, read_from_somebody, NULL), 0);
+	run_one(send_as_somebody, NULL);
+	pthread_join(thread, NULL);
+	verdict_assert(&verdict);
+	close(ends[0]);
+}
+
 static atomic_bool writes;
 
 /* It says how much went, and then the error. */
@@ -521,13 +586,12 @@ static void wait_for_part(void *arg)
 	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_WAITALL, &time), 3);
 }
 
-static void close_later(void *arg)
+static void close_later(void *fd)
 {
 	struct timespec time = soon();
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
-	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
+	CHECK_EQ(&verdict, switchto_close(*(int *)fd), 0);
 }
 
 /* A part is there, but that is of a descriptor that is gone. */
@@ -538,7 +602,7 @@ static void peek_until_closed(void *arg)
 
 	(void)arg;
 	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
-	spawn(NULL, close_later, NULL);
+	spawn(NULL, close_later, &ends[0]);
 	CHECK_ERR(&verdict, switchto_recv(ends[0], buffer, 8, MSG_PEEK | MSG_WAITALL, &time),
 		  EBADF);
 }
@@ -592,9 +656,46 @@ static void receive_messages(void *arg)
 	CHECK_ERR(&verdict, switchto_recvmmsg(ends[0], messages, 3, 0, &time), ETIMEDOUT);
 }
 
+/* Of a stream, each message is full, and the one that the end cuts short is the next to last. */
+static void receive_full_messages(void *arg)
+{
+	char room[3][4];
+	struct iovec parts[3];
+	struct mmsghdr messages[3] = { 0 };
+	struct timespec time = late();
+
+	(void)arg;
+	for (int i = 0; i < 3; i++) {
+		parts[i] = (struct iovec){ room[i], sizeof(room[i]) };
+		messages[i].msg_hdr.msg_iov = &parts[i];
+		messages[i].msg_hdr.msg_iovlen = 1;
+	}
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	spawn(NULL, send_later, "defgh");
+	CHECK_EQ(&verdict, switchto_recvmmsg(ends[0], messages, 2, MSG_WAITALL, &time), 2);
+	CHECK_EQ(&verdict, messages[0].msg_len, 4);
+	CHECK_EQ(&verdict, messages[1].msg_len, 4);
+	CHECK_EQ(&verdict, write(ends[1], "ab", 2), 2);
+	spawn(NULL, send_later, "cdef");
+	CHECK_EQ(&verdict,
+		 switchto_recvmmsg(ends[0], messages, 3, MSG_WAITALL | MSG_WAITFORONE, &time), 2);
+	CHECK_EQ(&verdict, messages[0].msg_len, 4);
+	CHECK_EQ(&verdict, messages[1].msg_len, 2);
+	CHECK_EQ(&verdict, write(ends[1], "abcde", 5), 5);
+	CHECK_EQ(&verdict, shutdown(ends[1], SHUT_WR), 0);
+	CHECK_EQ(&verdict, switchto_recvmmsg(ends[0], messages, 3, MSG_WAITALL, &time), 3);
+	CHECK_EQ(&verdict, messages[1].msg_len, 1);
+	CHECK_EQ(&verdict, messages[2].msg_len, 0);
+	CHECK_EQ(&verdict, shutdown(ends[0], SHUT_WR), 0);
+	CHECK_EQ(&verdict, switchto_recvmmsg(ends[0], messages, 3, MSG_WAITALL, &time), 3);
+}
+
 static void messages_received(void **state)
 {
 	(void)state;
+	connect_tcp();
+	run_one(receive_full_messages, NULL);
+	close_ends();
 	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
 	run_one(receive_messages, NULL);
 	close_ends();
@@ -883,6 +984,35 @@ static void open_writer(void *arg)
 	time = late();
 	CHECK_EQ(&verdict, switchto_write(fd, "hello", 5, &time), 5);
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+/* What a thread has of its own (CLONE_FS) counts. */
+static void open_as_thread(void *arg)
+{
+	struct stat found;
+	int fd;
+
+	(void)arg;
+	/* After the first one, a ring would have another thread. */
+	for (int own = 0; own < 2; own++) {
+		fd = switchto_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL, 0666);
+		CHECK_EQ(&verdict, fstat(fd, &found), 0);
+		CHECK_EQ(&verdict, switchto_close(fd), 0);
+		if (own)
+			break;
+		CHECK_EQ(&verdict, unlink(path), 0);
+		CHECK_EQ(&verdict, unshare(CLONE_FS), 0);
+		umask(0);
+	}
+	CHECK_EQ(&verdict, found.st_mode & 0777, 0666);
+}
+
+static void own_umask(void **state)
+{
+	(void)state;
+	make_path();
+	run_one(open_as_thread, NULL);
+	remove_path();
 }
 
 static void fifo(void **state)
@@ -1257,6 +1387,42 @@ static void nap(unsigned int ms)
 	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
 }
 
+/* As another process may, which shares the file. */
+static void block_again(void *fd)
+{
+	nap(20);
+	CHECK_EQ(&verdict, fcntl(*(int *)fd, F_SETFL, 0), 0);
+}
+
+static void make_room(void *arg)
+{
+	nap(40);
+	CHECK_EQ(&verdict, read(ends[0], arg, 65536), 65536);
+}
+
+static void use_what_blocks(void *arg)
+{
+	struct timespec time = in(NSEC_PER_SEC / 10);
+	char byte;
+
+	spawn(NULL, block_again, &ends[0]);
+	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &time), ETIMEDOUT);
+	spawn(NULL, block_again, &ends[1]);
+	spawn(NULL, make_room, arg);
+	time = in(NSEC_PER_SEC / 5);
+	CHECK_EQ(&verdict, switchto_write(ends[1], much, MUCH, &time), 2 * 65536);
+}
+
+static void flags_changed(void **state)
+{
+	static char buffer[65536];
+
+	(void)state;
+	assert_int_equal(pipe(ends), 0);
+	run_one(use_what_blocks, buffer);
+	close_ends();
+}
+
 /* No byte of the memory after them may be sent. */
 static void use_negative_sizes(void *arg)
 {
@@ -1274,6 +1440,9 @@ static void use_negative_sizes(void *arg)
 	CHECK_EQ(&verdict, lseek(file, 0, SEEK_END), 0);
 	CHECK_ERR(&verdict, switchto_sendmsg(ends[0], NULL, 0, NULL), EFAULT);
 	CHECK_ERR(&verdict, switchto_recvmsg(ends[0], NULL, MSG_WAITALL, NULL), EFAULT);
+	CHECK_ERR(&verdict, switchto_sendfile(ends[0], file, NULL, negative, NULL), EINVAL);
+	CHECK_EQ(&verdict, switchto_splice(-1, NULL, -1, NULL, 0, 0, NULL), 0);
+	CHECK_ERR(&verdict, switchto_splice(-1, NULL, -1, NULL, 1, 0x100, NULL), EINVAL);
 }
 
 static void negative_sizes(void **state)
@@ -1288,6 +1457,68 @@ static void negative_sizes(void **state)
 	close_ends();
 	close(file);
 	remove_path();
+}
+
+/* These sockets do not look at these flags, and wait. */
+static void receive_with_odd_flags(void *arg)
+{
+	struct timespec time = late();
+	char buffer[8];
+
+	(void)arg;
+	spawn(NULL, send_later, "abc");
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_ERRQUEUE, &time), 3);
+	close_ends();
+	CHECK_EQ(&verdict, switchto_recv(pair[0], buffer, 8, MSG_ERRQUEUE, &time), -1);
+	CHECK_EQ(&verdict, errno, EAGAIN);
+	ends[0] = dup(pair[0]);
+	ends[1] = dup(pair[1]);
+	spawn(NULL, send_later, "abc");
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_OOB, &time), 3);
+}
+
+static void odd_flags(void **state)
+{
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	connect_udp();
+	run_one(receive_with_odd_flags, NULL);
+	close_pair();
+	close_ends();
+}
+
+/* A look of the layer's own is no peek of the program's: the next one goes on after its last one. */
+static void peek_on(void *arg)
+{
+	const int offset = 0, on = 1;
+	struct timespec time = late();
+	char buffer[8];
+
+	if (arg)
+		CHECK_EQ(&verdict, setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)),
+			 0);
+	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
+	if (setsockopt(ends[0], SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset)))
+		return; /* TCP: since Linux 6.9 */
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 2, MSG_PEEK, &time), 2);
+	spawn(NULL, send_later, "def");
+	if (!arg)
+		CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 3, MSG_PEEK | MSG_WAITALL, &time),
+			 3);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 5, MSG_WAITALL, &time), 5);
+	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_PEEK, &time), 1);
+	CHECK_EQ(&verdict, buffer[0], 'f');
+}
+
+static void peek_offsets(void **state)
+{
+	(void)state;
+	connect_tcp();
+	run_one(peek_on, NULL);
+	close_ends();
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	run_one(peek_on, ends);
+	close_ends();
 }
 
 static void send_descriptor_later(void *arg)
@@ -1531,6 +1762,52 @@ static void shut_later(void *arg)
 	CHECK_EQ(&verdict, shutdown(*(int *)arg, SHUT_RD), 0);
 }
 
+static void shut_output_later(void *arg)
+{
+	nap(20);
+	CHECK_EQ(&verdict, shutdown(*(int *)arg, SHUT_WR), 0);
+}
+
+/* No event says so while it is full. A send that has waited makes no signal. */
+static void send_until_shut(void *arg)
+{
+	struct timespec time = in(10 * NSEC_PER_SEC);
+
+	while (send(ends[0], much, 1000, MSG_DONTWAIT) > 0)
+		;
+	spawn(NULL, arg ? shut_output_later : shut_later, arg ? &ends[0] : &ends[1]);
+	CHECK_ERR(&verdict, switchto_write(ends[0], much, 1000, &time), EPIPE);
+}
+
+/* The same, of a splice. */
+static void splice_until_shut(void *arg)
+{
+	struct timespec time = in(10 * NSEC_PER_SEC);
+
+	(void)arg;
+	while (send(ends[0], much, 1000, MSG_DONTWAIT) > 0)
+		;
+	CHECK_EQ(&verdict, pipe(pair), 0);
+	CHECK_EQ(&verdict, write(pair[1], "abc", 3), 3);
+	spawn(NULL, shut_output_later, &ends[0]);
+	CHECK_ERR(&verdict, switchto_splice(pair[0], NULL, ends[0], NULL, 3, 0, &time), EPIPE);
+	close_pair();
+}
+
+/* The peer has not read all: that error is the first one. */
+static void send_until_left(void *arg)
+{
+	struct timespec time = in(10 * NSEC_PER_SEC);
+	char byte;
+
+	(void)arg;
+	while (send(ends[0], much, 1000, MSG_DONTWAIT) > 0)
+		;
+	spawn(NULL, close_later, &ends[1]);
+	CHECK_ERR(&verdict, switchto_write(ends[0], much, 1000, &time), ECONNRESET);
+	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, &time), 0);
+}
+
 static void wait_for_shutdown(void *arg)
 {
 	struct sockaddr_in from;
@@ -1566,6 +1843,21 @@ static void shut_down(void **state)
 	connect_udp();
 	run_one(wait_for_shutdown, NULL);
 	close_pair();
+	signal(SIGPIPE, SIG_DFL);
+	for (int kind = 0; kind < 5; kind++) {
+		const int type = kind / 2 ? SOCK_STREAM : SOCK_SEQPACKET;
+
+		assert_int_equal(socketpair(AF_UNIX, type, 0, ends), 0);
+		run_one(kind == 4 ? splice_until_shut : send_until_shut, kind % 2 ? ends : NULL);
+		close_ends();
+	}
+	for (int packets = 0; packets < 2; packets++) {
+		assert_int_equal(socketpair(AF_UNIX, packets ? SOCK_SEQPACKET : SOCK_STREAM, 0,
+					    ends),
+				 0);
+		run_one(send_until_left, NULL);
+		close(ends[0]);
+	}
 }
 
 static void send_fast(void *arg)
@@ -1795,6 +2087,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(unread),
 		cmocka_unit_test(errors_queued),
 		cmocka_unit_test(whole_writes),
+		cmocka_unit_test(sender_of_all),
 		cmocka_unit_test(parts_of_writes),
 		cmocka_unit_test(peer_leaves),
 		cmocka_unit_test(all_received),
@@ -1802,15 +2095,19 @@ int main(int argc, char **argv)
 		cmocka_unit_test(full_backlog),
 		cmocka_unit_test(connections),
 		cmocka_unit_test(full_receiver),
+		cmocka_unit_test(own_umask),
 		cmocka_unit_test(fifo),
 		cmocka_unit_test(positions),
 		cmocka_unit_test(offsets),
 		cmocka_unit_test(whole_files),
 		cmocka_unit_test(addresses),
 		cmocka_unit_test(children),
+		cmocka_unit_test(flags_changed),
 		cmocka_unit_test(under_fire),
 		cmocka_unit_test(past_deadlines),
 		cmocka_unit_test(negative_sizes),
+		cmocka_unit_test(odd_flags),
+		cmocka_unit_test(peek_offsets),
 		cmocka_unit_test(rest_received),
 		cmocka_unit_test(packets_written),
 		cmocka_unit_test(pipe_filled),

@@ -670,7 +670,7 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * MSG_WAITALL.
  *
  * On a file or folder, a call is done in a blocking region, and neither a deadline nor a cancellation
- * ends it. Those with an offset, switchto_openat() and switchto_fsync() go to io_uring instead, as
+ * ends it. So is switchto_openat(). Calls with an offset and switchto_fsync() go to io_uring instead, as
  * with switchto_await(), if that is the engine. A regular file is a file also if it can be polled
  * (FUSE, /proc/kmsg, trace_pipe): call switchto_poll() first if the wait is to end by a deadline. That
  * looks at such a file at most every 13 ms.
@@ -682,6 +682,9 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  *   waits for as many bytes. Use MSG_WAITALL instead.
  * - VMIN and VTIME of a raw terminal are observed. But if VMIN is above 1 and VTIME is 0, bytes are
  *   looked for at most every 13 ms.
+ * - Long writes of several tasks to a terminal may mix. A read that waits when a terminal is hung up
+ *   returns 0, as later ones do, and not EIO.
+ * - A send that waits finds out in up to 20 ms that a socket of UNIX was shut down.
  * - A signalfd tells of signals to the process. Those to one thread may be found late, or never.
  * - With MSG_ZEROCOPY, each part of a send has a notification of its own.
  * - switchto_write() to a SOCK_SEQPACKET socket sets no MSG_EOR. switchto_send() sets it if told to.
@@ -782,8 +785,9 @@ int switchto_forget(int fd);
  */
 int switchto_poll(int fd, short events, const struct timespec *deadline);
 
-/* By io_uring, or in a blocking region, as calls on a file. */
+/* In a blocking region. */
 int switchto_openat(int folder, const char *path, int flags, mode_t mode);
+/* By io_uring, or in a blocking region, as calls on a file. */
 int switchto_fsync(int fd);
 
 #ifdef WEXITED /* POSIX.1-2008 */

@@ -91,28 +91,21 @@ static uint8_t opcode_of(long number)
 		return IORING_OP_READV;
 	case SYS_pwritev:
 		return IORING_OP_WRITEV;
-	case SYS_openat:
-		return IORING_OP_OPENAT;
 	default:
 		return IORING_OP_FSYNC;
 	}
 }
 
-long switchto_await_file(long number, int fd, long a, long b, long c, bool blocks,
+long switchto_await_file(long number, int fd, long a, long b, long c,
 			 const struct timespec *deadline)
 {
 	struct io_uring_sqe sqe = {
 		.opcode = opcode_of(number),
-		/* To try it first would change what it does: a FIFO has another meaning. */
-		.flags = blocks ? IOSQE_ASYNC : 0,
 		.fd = fd,
 		.addr = (uint64_t)a,
 	};
 
-	if (number == SYS_openat) {
-		sqe.open_flags = (uint32_t)b;
-		sqe.len = (uint32_t)c; /* the mode */
-	} else if (number != SYS_fsync) {
+	if (number != SYS_fsync) {
 		/* More than an int, the kernel does not do at once in these system calls either. */
 		sqe.len = (size_t)b < INT32_MAX ? (uint32_t)b : INT32_MAX;
 		sqe.off = (uint64_t)c;
@@ -128,7 +121,7 @@ int switchto_await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct
 	return fail(switchto_current ? ENOSYS : EPERM);
 }
 
-long switchto_await_file(long number, int fd, long a, long b, long c, bool blocks,
+long switchto_await_file(long number, int fd, long a, long b, long c,
 			 const struct timespec *deadline)
 {
 	(void)number;
@@ -136,7 +129,6 @@ long switchto_await_file(long number, int fd, long a, long b, long c, bool block
 	(void)a;
 	(void)b;
 	(void)c;
-	(void)blocks;
 	(void)deadline;
 	return -ENOSYS;
 }

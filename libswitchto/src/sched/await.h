@@ -6,10 +6,10 @@
 #include "types.h"
 
 /*
- * On the slot's ring: system call @number of a file, with its arguments. @blocks: it is not tried
- * without blocking first. Its result, or a negative error number.
+ * On the slot's ring: system call @number of a file, with its arguments. Its result, or a negative error
+ * number.
  */
-long switchto_await_file(long number, int fd, long a, long b, long c, bool blocks,
+long switchto_await_file(long number, int fd, long a, long b, long c,
 			 const struct timespec *deadline);
 
 #endif /* SWITCHTO_SCHED_AWAIT_H */

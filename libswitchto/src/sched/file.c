@@ -16,17 +16,16 @@
 #include <sys/uio.h>
 
 /*
- * On a ring, if there is one, or else in a blocking region. @blocks: it is not to be tried without
- * blocking first. The kernel cancels an operation by itself if signals keep it from making a thread
- * for that.
+ * On a ring, if there is one, or else in a blocking region. The kernel cancels an operation by itself if
+ * signals keep it from making a thread for that.
  */
-static long on_ring(struct worker *me, const struct request *r, bool blocks)
+static long on_ring(struct worker *me, const struct request *r)
 {
 	long result;
 
 	if (me->slot->ring) {
 		do
-			result = switchto_await_file(r->number, r->fd, r->a, r->b, r->c, blocks,
+			result = switchto_await_file(r->number, r->fd, r->a, r->b, r->c,
 						     r->deadline);
 		while (result == -EINTR);
 		if (result != -ECANCELED || atomic_load(&me->task->cancelled))
@@ -50,7 +49,7 @@ static ssize_t at_offset(const struct request *r)
 	if (r->b < 0)
 		return end_call(me, make_call(r));
 	result = switchto_request_perform(me, r);
-	return end_call(me, result == NOT_POLLED ? on_ring(me, r, false) : result);
+	return end_call(me, result == NOT_POLLED ? on_ring(me, r) : result);
 }
 
 ssize_t switchto_pread(int fd, void *buffer, size_t size, off_t offset,
@@ -77,29 +76,16 @@ ssize_t switchto_pwritev(int fd, const struct iovec *parts, int count, off_t off
 	return at_offset(&REQUEST(OUTPUT | PLAIN, fd, deadline, pwritev, parts, count, offset));
 }
 
-/* In a blocking region: may opening the path of @r take as long as another process likes? */
-static long is_special(const struct request *r)
-{
-	struct stat found;
-
-	return !fstatat(r->fd, pointer(r->a), &found, 0) && !S_ISREG(found.st_mode) &&
-	       !S_ISDIR(found.st_mode);
-}
-
+/* The threads of a ring may have another folder, umask or /proc/thread-self. */
 int switchto_openat(int folder, const char *path, int flags, mode_t mode)
 {
-	const struct request r = REQUEST(INPUT, folder, NULL, openat, path, flags, mode);
-	const struct request look = REQUEST_OF(INPUT, folder, NULL, is_special, path);
 	struct worker *me = current_task();
-	bool blocks = false;
 	long result;
 
 	if (!me)
 		return -1;
-	/* A FIFO waits for the other side, and a ring would try it without that first. */
-	if (me->slot->ring)
-		blocks = switchto_request_block(me, &look) > 0;
-	result = on_ring(me, &r, blocks);
+	result = switchto_request_block(me,
+					&REQUEST(INPUT, folder, NULL, openat, path, flags, mode));
 	if (result >= 0)
 		switchto_mark_new((int)result);
 	return (int)end_call(me, result);
@@ -109,7 +95,7 @@ int switchto_fsync(int fd)
 {
 	struct worker *me = current_task();
 
-	return me ? (int)end_call(me, on_ring(me, &REQUEST(INPUT, fd, NULL, fsync, 0), false)) : -1;
+	return me ? (int)end_call(me, on_ring(me, &REQUEST(INPUT, fd, NULL, fsync, 0))) : -1;
 }
 
 /* --- from one descriptor to another --- */
@@ -132,7 +118,9 @@ static long ready_call(const struct request *r)
 {
 	const long found = switchto_poll_now(r->fd, (short)r->a);
 
-	return found < 0 || found & r->b ? found : -EAGAIN;
+	if (found < 0 || found & r->b)
+		return found;
+	return r->b & POLLOUT && switchto_mark_is_shut(r->fd) ? POLLHUP : -EAGAIN;
 }
 
 /* The call said EAGAIN: waits for the end that is not ready. 0 or a negative error number. */
@@ -152,7 +140,9 @@ static long wait_for_end(struct worker *me, int from, int to, unsigned int *wait
 	if (!empty && make_call(&target) != -EAGAIN && ++*waits > 2)
 		return switchto_request_nap(naps, deadline);
 	result = switchto_request_perform(me, empty ? &source : &target);
-	return result < 0 ? result : 0;
+	if (result < 0)
+		return result;
+	return empty ? 0 : switchto_send_error(to);
 }
 
 /*
@@ -194,6 +184,8 @@ static bool goes_on(int from, int to)
 	       !ioctl(from, FIONREAD, &there) && there > 0;
 }
 
+enum { FLAGS = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT };
+
 ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, size_t size,
 			unsigned int flags, const struct timespec *deadline)
 {
@@ -204,6 +196,9 @@ ssize_t switchto_splice(int from, off_t *from_offset, int to, off_t *to_offset, 
 
 	if (!me)
 		return -1;
+	/* Then it does not look at the descriptors. */
+	if (!size || flags & ~(unsigned int)FLAGS)
+		return end_call(me, size ? -EINVAL : 0);
 	do {
 		result = transfer(me, from, to, wait,
 				  &REQUEST(INPUT, from, deadline, splice, from_offset, to,
@@ -231,6 +226,9 @@ ssize_t switchto_sendfile(int to, int from, off_t *offset, size_t size,
 
 	if (!me)
 		return -1;
+	/* A negative one is an error. */
+	if ((ssize_t)size > 0)
+		size = limited(size);
 	do {
 		result = transfer(me, from, to, true,
 				  &REQUEST(OUTPUT, to, deadline, sendfile, from, offset,

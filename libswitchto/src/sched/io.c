@@ -62,8 +62,23 @@ static void no_socket(int fd)
 	switchto_mark_is_valid(mark_of((unsigned int)fd));
 }
 
-/* With these flags a call does not wait, and what it says is not said of the socket's data. */
 enum { AT_ONCE = MSG_DONTWAIT | MSG_ERRQUEUE | MSG_OOB };
+
+/*
+ * With one of these flags a call does not wait, and what it says is not said of the socket's data. But
+ * some sockets have no queue of errors, or no urgent data, and do not look at the flag.
+ */
+static bool is_at_once(int fd, int flags)
+{
+	int domain;
+
+	if (flags & MSG_DONTWAIT)
+		return true;
+	if (flags & MSG_OOB)
+		return switchto_socket_type(fd) != SOCK_DGRAM;
+	domain = switchto_socket_option(fd, SO_DOMAIN);
+	return domain != AF_UNIX && domain != AF_NETLINK;
+}
 
 static long call_once(const struct request *r)
 {
@@ -85,15 +100,8 @@ static __attribute__((noinline)) ssize_t once(const struct request *r)
 
 /* --- calls that go on after a part --- */
 
-/* The kernel moves no more in one call (MAX_RW_COUNT). */
-enum { MOST = 0x7ffff000 };
-/* And it takes no more parts or messages (UIO_MAXIOV). */
+/* The kernel takes no more parts or messages (UIO_MAXIOV). */
 enum { MESSAGES = 1024 };
-
-static inline size_t limited(size_t size)
-{
-	return size < MOST ? size : MOST;
-}
 
 static size_t length_of(const struct iovec *parts, size_t count)
 {
@@ -125,31 +133,56 @@ static size_t rest_of(const struct iovec *parts, size_t count, size_t done,
 	return n;
 }
 
+/* Room for what holds for all of a message: a sender (SCM_CREDENTIALS), a type of record (TLS). */
+enum { CONTROL = 128 };
+
+/* Copies that from @message to @control, but no descriptors: these went with the first part. */
+static size_t control_of_rest(const struct msghdr *message, char control[CONTROL])
+{
+	struct msghdr all = *message;
+	size_t size = 0;
+
+	for (struct cmsghdr *part = CMSG_FIRSTHDR(&all); part; part = CMSG_NXTHDR(&all, part)) {
+		const bool rights = part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS;
+
+		if (rights || CMSG_ALIGN(part->cmsg_len) > CONTROL - size)
+			continue;
+		memcpy(control + size, part, part->cmsg_len);
+		size += CMSG_ALIGN(part->cmsg_len);
+	}
+	return size;
+}
+
 /*
- * Sends what is left, when @done bytes of @parts are done since closes_now() was @closes, as a call on
+ * Sends what is left of @whole, when @done bytes are done since closes_now() was @closes, as a call on
  * a descriptor that blocks: until all is done, or there is an error, the deadline, a cancellation, or
  * the end. Returns how much is done then.
  */
 static __attribute__((noinline)) long send_rest(struct worker *me, int fd,
-						const struct iovec *parts, size_t count,
-						size_t done, int flags,
+						const struct msghdr *whole, size_t done, int flags,
 						const struct timespec *deadline, uint64_t closes)
 {
 	const bool socket = switchto_socket_type(fd) != 0;
-	const size_t length = length_of(parts, count);
+	const size_t length = length_of(whole->msg_iov, whole->msg_iovlen);
+	_Alignas(struct cmsghdr) char control[CONTROL];
 	struct iovec rest[PARTS];
-	struct msghdr message = { .msg_iov = rest };
+	struct msghdr message = {
+		.msg_iov = rest,
+		.msg_control = control,
+		.msg_controllen = control_of_rest(whole, control),
+	};
 
 	while (done < length) {
 		struct request r;
 		long result;
 
 		/* What a pipe of packets keeps together does not depend on where the parts end. */
-		message.msg_iovlen = rest_of(parts, count, done, rest);
+		message.msg_iovlen = rest_of(whole->msg_iov, whole->msg_iovlen, done, rest);
 		/* Once something went, an error has no signal. */
 		r = socket ? REQUEST(OUTPUT | REST, fd, deadline, sendmsg, &message,
 				     (flags & ~MSG_FASTOPEN) | MSG_DONTWAIT | MSG_NOSIGNAL) :
-			     REQUEST(OUTPUT | REST, fd, deadline, writev, rest, message.msg_iovlen);
+			     REQUEST(OUTPUT | REST | PLAIN, fd, deadline, writev, rest,
+				     message.msg_iovlen);
 		result = switchto_request_go_on(me, &r, closes);
 		if (result <= 0)
 			break;
@@ -158,13 +191,14 @@ static __attribute__((noinline)) long send_rest(struct worker *me, int fd,
 	return (long)done;
 }
 
-/* The result of a call for output that had @result. */
-static inline long whole(struct worker *me, int fd, const struct iovec *parts, size_t count,
-			 long result, int flags, const struct timespec *deadline, uint64_t closes)
+/* The result of a call for output of @message that had @result. */
+static inline long whole(struct worker *me, int fd, const struct msghdr *message, long result,
+			 int flags, const struct timespec *deadline, uint64_t closes)
 {
-	if (likely(result <= 0) || (size_t)result >= length_of(parts, count))
+	if (likely(result <= 0) ||
+	    (size_t)result >= length_of(message->msg_iov, message->msg_iovlen))
 		return result;
-	return send_rest(me, fd, parts, count, (size_t)result, flags, deadline, closes);
+	return send_rest(me, fd, message, (size_t)result, flags, deadline, closes);
 }
 
 /* --- reads --- */
@@ -314,6 +348,25 @@ static bool take_descriptors(struct msghdr *message)
 	return found;
 }
 
+/* recvmsg(2) with MSG_PEEK, which leaves SO_PEEK_OFF as it is. @next: from the next byte on. */
+static long look_at_message(int fd, struct msghdr *message, int flags, bool next)
+{
+	const int none = -1;
+	socklen_t size = sizeof(int);
+	int offset = none;
+	long result;
+
+	/* Some sockets have no such option. */
+	getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, &size);
+
+	if (offset >= 0 && next)
+		setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &none, sizeof(none));
+	result = CALL(recvmsg, fd, message, flags | MSG_PEEK);
+	if (offset >= 0)
+		setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &offset, sizeof(offset));
+	return result;
+}
+
 /* A receive with MSG_WAITALL of a stream. */
 struct receipt {
 	struct msghdr message; /* the next part */
@@ -339,7 +392,7 @@ static long receive_part(const struct request *r)
 		question.msg_name = NULL;
 		question.msg_control = answer;
 		question.msg_controllen = sizeof(answer);
-		result = CALL(recvmsg, r->fd, &question, r->b | MSG_PEEK);
+		result = look_at_message(r->fd, &question, (int)r->b, true);
 		if (result <= 0)
 			return result;
 		memcpy(&sender, answer + CMSG_LEN(0), sizeof(sender));
@@ -364,14 +417,15 @@ static void add_part(struct msghdr *message, const struct msghdr *part)
  * ends at urgent data, after descriptors, and where another sender begins.
  */
 static __attribute__((noinline)) long receive_all(struct worker *me, int fd, struct msghdr *message,
-						  int flags, const struct timespec *deadline)
+						  int flags, unsigned int how,
+						  const struct timespec *deadline)
 {
 	const bool local = switchto_socket_option(fd, SO_DOMAIN) == AF_UNIX;
 	struct receipt receipt = {
 		.message = *message,
 		.senders = local && switchto_socket_option(fd, SO_PASSCRED),
 	};
-	struct request r = REQUEST_OF(INPUT, fd, deadline, receive_part, &receipt,
+	struct request r = REQUEST_OF(how, fd, deadline, receive_part, &receipt,
 				      flags | MSG_DONTWAIT);
 	const size_t room = message->msg_controllen;
 	struct msghdr *part = &receipt.message;
@@ -434,7 +488,7 @@ static bool is_before_seam(int fd, size_t size)
 static long peek_all(const struct request *r)
 {
 	struct msghdr message = { .msg_iov = pointer(r->a), .msg_iovlen = (size_t)r->b };
-	const long result = CALL(recvmsg, r->fd, &message, r->c | MSG_DONTWAIT);
+	const long result = look_at_message(r->fd, &message, (int)r->c | MSG_DONTWAIT, false);
 
 	if (result <= 0 || (size_t)result >= length_of(message.msg_iov, message.msg_iovlen) ||
 	    is_before_seam(r->fd, (size_t)result))
@@ -476,7 +530,7 @@ static __attribute__((noinline)) ssize_t receive_specially(struct worker *me, in
 	struct msghdr message = { .msg_name = address, .msg_iov = &part, .msg_iovlen = 1 };
 	long result;
 
-	if (flags & AT_ONCE)
+	if (flags & AT_ONCE && is_at_once(fd, flags))
 		return end_call(me, call_once(&r));
 	if (flags & MSG_WAITALL && flags & MSG_PEEK && peeks_all(fd))
 		return end_call(me, peek(me, &r, &part, 1, flags));
@@ -485,7 +539,7 @@ static __attribute__((noinline)) ssize_t receive_specially(struct worker *me, in
 		return end_call(me, switchto_request_perform(me, &r));
 	if (address)
 		message.msg_namelen = *length;
-	result = receive_all(me, fd, &message, flags, deadline);
+	result = receive_all(me, fd, &message, flags, 0, deadline);
 	if (address && result >= 0)
 		*length = message.msg_namelen;
 	return end_call(me, result);
@@ -533,28 +587,35 @@ ssize_t switchto_recvfrom(int fd, void *buffer, size_t size, int flags, struct s
 	return receive_specially(me, fd, buffer, size, flags, address, length, deadline);
 }
 
-ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct timespec *deadline)
+/* @how: REST, if a message went before. */
+static ALWAYS_INLINE long receive_message(struct worker *me, int fd, struct msghdr *message,
+					  int flags, unsigned int how,
+					  const struct timespec *deadline)
 {
-	const struct request r = REQUEST(INPUT, fd, deadline, recvmsg, message,
-					 flags | MSG_DONTWAIT);
-	struct worker *me = current_task();
+	const struct request r = REQUEST(how, fd, deadline, recvmsg, message, flags | MSG_DONTWAIT);
+	const bool all = flags & MSG_WAITALL && message && switchto_socket_type(fd) == SOCK_STREAM;
 	long result;
-	bool all;
 
-	if (unlikely(!me))
-		return -1;
-	all = flags & MSG_WAITALL && message && switchto_socket_type(fd) == SOCK_STREAM;
-	if (unlikely(flags & AT_ONCE))
+	if (unlikely(flags & AT_ONCE) && is_at_once(fd, flags))
 		result = call_once(&r);
 	else if (unlikely(all) && !(flags & MSG_PEEK))
-		return end_call(me, receive_all(me, fd, message, flags, deadline));
+		return receive_all(me, fd, message, flags, how, deadline);
 	else if (unlikely(all) && peeks_all(fd))
 		result = peek(me, &r, message->msg_iov, message->msg_iovlen, flags);
 	else
 		result = switchto_request_perform(me, &r);
 	if (result >= 0)
 		take_descriptors(message);
-	return end_call(me, result);
+	return result;
+}
+
+ssize_t switchto_recvmsg(int fd, struct msghdr *message, int flags, const struct timespec *deadline)
+{
+	struct worker *me = current_task();
+
+	if (unlikely(!me))
+		return -1;
+	return end_call(me, receive_message(me, fd, message, flags, 0, deadline));
 }
 
 /* --- sends and writes --- */
@@ -597,13 +658,14 @@ static __attribute__((noinline)) long send_later(struct worker *me, int fd, cons
 						 size_t size, int flags, long result,
 						 const struct timespec *deadline, uint64_t closes)
 {
-	const struct iovec part = { (void *)buffer, limited(size) };
+	struct iovec part = { (void *)buffer, limited(size) };
+	const struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
 	const struct request r = REQUEST(OUTPUT, fd, deadline, sendto, buffer, size,
 					 flags | MSG_DONTWAIT);
 
 	if (result < 0)
 		result = send_again(me, r, result, closes);
-	return whole(me, fd, &part, 1, result, flags, deadline, closes);
+	return whole(me, fd, &message, result, flags, deadline, closes);
 }
 
 static ALWAYS_INLINE long send_now(struct worker *me, int fd, const void *buffer, size_t size,
@@ -634,7 +696,8 @@ ssize_t switchto_sendto(int fd, const void *buffer, size_t size, int flags,
 {
 	const struct request r = REQUEST(OUTPUT | ADDRESS, fd, deadline, sendto, buffer, size,
 					 flags | MSG_DONTWAIT, address, length);
-	const struct iovec part = { (void *)buffer, limited(size) };
+	struct iovec part = { (void *)buffer, limited(size) };
+	const struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
 	const uint64_t closes = closes_now();
 	struct worker *me;
 
@@ -645,7 +708,7 @@ ssize_t switchto_sendto(int fd, const void *buffer, size_t size, int flags,
 	me = current_task();
 	if (!me)
 		return -1;
-	return end_call(me, whole(me, fd, &part, 1, send_or_wait(me, &r, closes), flags, deadline,
+	return end_call(me, whole(me, fd, &message, send_or_wait(me, &r, closes), flags, deadline,
 				  closes));
 }
 
@@ -653,6 +716,7 @@ ssize_t switchto_sendto(int fd, const void *buffer, size_t size, int flags,
 static __attribute__((noinline)) ssize_t write_slowly(struct worker *me, const struct request *r,
 						      const struct iovec *parts, size_t count)
 {
+	const struct msghdr message = { .msg_iov = (struct iovec *)parts, .msg_iovlen = count };
 	const uint64_t closes = closes_now();
 	long result = switchto_request_go_on(me, r, closes);
 
@@ -660,7 +724,7 @@ static __attribute__((noinline)) ssize_t write_slowly(struct worker *me, const s
 		return end_call(me, switchto_request_block(me, r));
 	if (result == -EINPROGRESS)
 		result = send_again(me, *r, result, closes);
-	return end_call(me, whole(me, r->fd, parts, count, result, 0, r->deadline, closes));
+	return end_call(me, whole(me, r->fd, &message, result, 0, r->deadline, closes));
 }
 
 ssize_t switchto_write(int fd, const void *buffer, size_t size, const struct timespec *deadline)
@@ -703,8 +767,7 @@ static long send_message(struct worker *me, int fd, const struct msghdr *message
 	}
 	if (result <= 0)
 		return result;
-	return whole(me, fd, message->msg_iov, message->msg_iovlen, result, flags, deadline,
-		     closes);
+	return whole(me, fd, message, result, flags, deadline, closes);
 }
 
 ssize_t switchto_sendmsg(int fd, const struct msghdr *message, int flags,
@@ -727,6 +790,27 @@ static inline unsigned int at_most(unsigned int a, unsigned int b)
 	return a < b ? a : b;
 }
 
+/* With MSG_WAITALL of a stream, each message is full. */
+static __attribute__((noinline)) long receive_full(struct worker *me, int fd,
+						   struct mmsghdr *messages, unsigned int count,
+						   int flags, const struct timespec *deadline)
+{
+	const uint64_t closes = closes_now();
+	unsigned int done = 0;
+	long result = 0;
+
+	while (done < count && !closed_since(fd, closes)) {
+		result = receive_message(me, fd, &messages[done].msg_hdr, flags & ~MSG_WAITFORONE,
+					 done ? REST : 0, deadline);
+		if (result < 0)
+			break;
+		messages[done++].msg_len = (unsigned int)result;
+		if (flags & MSG_WAITFORONE)
+			flags |= MSG_DONTWAIT;
+	}
+	return done ? (long)done : result;
+}
+
 int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
 {
@@ -738,7 +822,10 @@ int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 	if (unlikely(!me))
 		return -1;
 	count = at_most(count, MESSAGES);
-	if (unlikely(flags & AT_ONCE)) {
+	if (unlikely(flags & MSG_WAITALL) && !(flags & AT_ONCE) &&
+	    switchto_socket_type(fd) == SOCK_STREAM)
+		return (int)end_call(me, receive_full(me, fd, messages, count, flags, deadline));
+	if (unlikely(flags & AT_ONCE) && is_at_once(fd, flags)) {
 		result = call_once(
 			&REQUEST(INPUT, fd, NULL, recvmmsg, messages, count, flags | MSG_DONTWAIT));
 		for (long i = 0; i < result; i++)
@@ -783,10 +870,8 @@ static bool is_whole(const struct mmsghdr *message)
 static bool send_whole(struct worker *me, int fd, struct mmsghdr *message, int flags,
 		       const struct timespec *deadline, uint64_t closes)
 {
-	const struct msghdr *header = &message->msg_hdr;
-
-	message->msg_len = (unsigned int)whole(me, fd, header->msg_iov, header->msg_iovlen,
-					       message->msg_len, flags, deadline, closes);
+	message->msg_len = (unsigned int)whole(me, fd, &message->msg_hdr, message->msg_len, flags,
+					       deadline, closes);
 	return is_whole(message);
 }
 

@@ -16,6 +16,7 @@
 #include "mark.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -471,6 +472,30 @@ static bool waits_unverified(struct direction *direction)
 	return mark_task(word) && !(word & VERIFIED);
 }
 
+static int socket_option(int fd, int option)
+{
+	socklen_t size = sizeof(int);
+	int value;
+
+	return getsockopt(fd, SOL_SOCKET, option, &value, &size) ? -1 : value;
+}
+
+bool switchto_mark_is_shut(int fd)
+{
+	struct pollfd poller = { .fd = fd };
+	struct timespec none = { 0 };
+	bool packets;
+
+	if (socket_option(fd, SO_DOMAIN) != AF_UNIX)
+		return false;
+	packets = socket_option(fd, SO_TYPE) != SOCK_STREAM;
+	/* A send of packets would take a pending error with it. But then there is an event. */
+	if (packets && SURE_CALL(ppoll, &poller, 1, &none, NULL, 0))
+		return false;
+	/* It is of nothing, which is possible of a stream; or of a byte that can't be read. */
+	return CALL(sendto, fd, NULL, packets, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0) == -EPIPE;
+}
+
 /*
  * Does nobody poll for @slot? It has ended, or a task computes there that keeps it. A task that waits
  * may be one of another slot, and has the descriptor polled there when it is woken.
@@ -504,6 +529,11 @@ void switchto_mark_verify(struct switchto_sched *sched)
 		if (mark->slot && mark->slot->sched == sched && renew(mark) != ESTALE) {
 			set_verified(&mark->in);
 			set_verified(&mark->out);
+			if (mark_task(atomic_load(&mark->out.word)) &&
+			    switchto_mark_is_shut(mark->fd)) {
+				atomic_store(&mark->hung_up, true);
+				set_word(&mark->out, READY | STICKY, NOBODY);
+			}
 			if (is_deaf(mark->slot, now)) {
 				control(mark->slot, EPOLL_CTL_DEL, mark);
 				drop(mark, NOBODY);

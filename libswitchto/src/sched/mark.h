@@ -154,7 +154,12 @@ bool switchto_mark_is_valid(struct mark *mark);
 int switchto_mark_forget(int fd, int *left);
 /* @fd is new: what is known of its number is of another descriptor. */
 void switchto_mark_new(int fd);
-/* Of the monitor: verifies some marks in which tasks of @sched wait. */
+/*
+ * Is @fd a socket of UNIX that was shut down for output, by either side? While it is full, no event
+ * says so.
+ */
+bool switchto_mark_is_shut(int fd);
+/* Of the monitor: verifies some marks in which tasks of @sched wait, or ends the wait of such a socket. */
 void switchto_mark_verify(struct switchto_sched *sched);
 /* @sched ends. */
 void switchto_mark_leave(const struct switchto_sched *sched);

@@ -201,8 +201,14 @@ static inline enum step wait_once(struct performance *p)
 	if (error && !p->late)
 		return done(p, error);
 	p->tries |= p->late;
-	if (!error && !p->turn.listed)
-		p->checked = true; /* by an event, or when it was added */
+	/*
+	 * By an event, or when it was added. But a call that blocks after all, because another process
+	 * has changed the flag, would wait beyond the deadline, or until all is written.
+	 */
+	if (p->late || p->r->how & OUTPUT)
+		p->checked = !(p->r->how & PLAIN);
+	else if (!error && !p->turn.listed)
+		p->checked = true;
 	return LOOKS;
 }
 
@@ -246,14 +252,38 @@ static bool is_over(const struct request *r)
 		return false;
 	if (output && switchto_socket_option(r->fd, SO_DOMAIN) == AF_UNIX)
 		switchto_socket_option(r->fd, SO_ERROR);
-	return output || ioctl(r->fd, FIONREAD, &there) || !there;
+	/* The end of the input is no error. */
+	return output ||
+	       (found & (POLLERR | POLLNVAL) && (ioctl(r->fd, FIONREAD, &there) || !there));
+}
+
+long switchto_send_error(int fd)
+{
+	int error;
+
+	if (!switchto_mark_is_shut(fd))
+		return 0;
+	error = switchto_socket_option(fd, SO_ERROR);
+	return error ? -error : -EPIPE;
+}
+
+/* The same, after a wait. */
+static long send_error(const struct performance *p)
+{
+	const bool waited = p->at.waited || p->was_listed;
+
+	return waited && p->r->how & OUTPUT && !p->r->call && atomic_load(&p->mark->hung_up) ?
+		       switchto_send_error(p->r->fd) :
+		       0;
 }
 
 static inline enum step call(struct performance *p)
 {
 	const struct request *r = p->r;
-	const long result = r->how & REST && is_over(r) ? -EPIPE : make_call(r);
+	long result = r->how & REST && is_over(r) ? -EPIPE : send_error(p);
 
+	if (!result)
+		result = make_call(r);
 	p->tries = false;
 	if (result == -EINTR)
 		return LOOKS;

@@ -93,12 +93,26 @@ long switchto_poll_now(int fd, short events);
 /* The same as the call of a request, which waits for one of events a. */
 long switchto_poll_call(const struct request *r);
 
+/*
+ * The error of a send to @fd that has waited, if @fd is a socket of UNIX that is shut down: the one that
+ * is pending there is told first, and there is no signal. 0: it is not over.
+ */
+long switchto_send_error(int fd);
+
 /* 0: it is no socket, or the option is off. */
 int switchto_socket_option(int fd, int option);
 
 static inline int switchto_socket_type(int fd)
 {
 	return switchto_socket_option(fd, SO_TYPE);
+}
+
+/* The kernel moves no more in one call (MAX_RW_COUNT). */
+enum { MOST = 0x7ffff000 };
+
+static inline size_t limited(size_t size)
+{
+	return size < MOST ? size : MOST;
 }
 
 /* @argument of a system call. */
