@@ -194,18 +194,22 @@ static void two_pairs_part(void **state)
 	const struct timespec moment = { .tv_nsec = 4000000 };
 	struct verdict v = { 0 };
 	struct pair p[2] = { 0 };
-	int together = 0;
+	int together, attempts = 0;
 
 	(void)state;
 	if (!binds)
 		skip();
 	for (int i = 0; i < 2; i++)
 		pair_begin(&p[i], SWITCHTO_TOGETHER);
-	for (int look = 0; look < 500; look++) {
-		nanosleep(&moment, NULL);
-		for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-			together += are_bound_to(&p[0], cpu) && are_bound_to(&p[1], cpu);
-	}
+	/* In an emulator, whose CPUs take long turns, it took them a second to part, now and then. */
+	do {
+		together = 0;
+		for (int look = 0; look < 500; look++) {
+			nanosleep(&moment, NULL);
+			for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+				together += are_bound_to(&p[0], cpu) && are_bound_to(&p[1], cpu);
+		}
+	} while (together >= 250 && ++attempts < 5);
 	CHECK(&v, together < 250);
 	for (int i = 0; i < 2; i++)
 		pair_end(&p[i], &all, &v);
