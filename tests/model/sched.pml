@@ -189,6 +189,7 @@ bit waiter[TASKS + 1]; /* is where others find it */
 byte joiner; /* of task 2 */
 #define JOINED 2
 #define ENDED 255
+#define FREE 254
 #endif
 #ifdef LOCK
 bit pushed[TASKS + 1]; /* where others find it, to wake it: for the mutex */
@@ -1622,7 +1623,8 @@ end_task:
 join_exchange:
 	atomic {
 		other = joiner;
-		joiner = ENDED;
+		/* One that waits has the task from here on: no other call does. */
+		joiner = (other -> FREE : ENDED);
 		if
 		:: other ->
 			waiter[other] = 0;
