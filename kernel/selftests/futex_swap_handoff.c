@@ -890,13 +890,12 @@ static bool next_side_in_limbo(struct pair *p, long turns)
  * A swap takes the target off its futex, and a moment later hands the CPU to it or wakes
  * it. No other task may get the CPU in between: no FUTEX_WAKE would find the target, until
  * the caller runs again. A real-time task is due at any moment, and then there is no
- * hand-off.
+ * hand-off. @why there is none.
  */
-TEST(nobody_runs_before_the_target_is_woken)
+static void check_limbo(struct __test_metadata *_metadata, struct pair *p, const char *why)
 {
-	struct pair *p = make_pair(_metadata, LONG_MAX, FUTEX_PRIVATE_FLAG);
 	const long long start = now();
-	long refused = swap_count("higher_class"), limbo = 0;
+	long refused = swap_count(why), limbo = 0;
 	pthread_t thread[2], hogs[3];
 	struct side hog_side[3];
 	int cpu[2], i;
@@ -916,7 +915,7 @@ TEST(nobody_runs_before_the_target_is_woken)
 	EXPECT_TRUE(wait_turns(p, 2));
 	/* On a busy host the task may not be due during a swap in a guest's second. */
 	while (now() < start + NSEC_PER_SEC ||
-	       (now() < start + PATIENCE && swap_count("higher_class") == refused)) {
+	       (now() < start + PATIENCE && swap_count(why) == refused)) {
 		const long turns = __atomic_load_n(&p->turns, __ATOMIC_ACQUIRE);
 		long before;
 
@@ -934,7 +933,23 @@ TEST(nobody_runs_before_the_target_is_woken)
 		ASSERT_EQ(0, pthread_join(hogs[i], NULL));
 	if (hog_side[0].err && _metadata->exit_code == KSFT_PASS)
 		SKIP(return, "may not set SCHED_FIFO: %s", strerror(hog_side[0].err));
-	EXPECT_COUNTED("higher_class", refused);
+	EXPECT_COUNTED(why, refused);
+}
+
+TEST(nobody_runs_before_the_target_is_woken)
+{
+	check_limbo(_metadata, make_pair(_metadata, LONG_MAX, FUTEX_PRIVATE_FLAG), "higher_class");
+}
+
+/* Shared futexes in private memory: the target is woken before the caller waits. */
+TEST(nobody_runs_before_the_target_is_woken_alone)
+{
+	struct pair *p = make_pair(_metadata, LONG_MAX, 0), pair = *p;
+
+	ASSERT_EQ((void *)p, mmap(p, sizeof(*p), PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+	*p = pair;
+	check_limbo(_metadata, p, "shared");
 }
 
 #if LINUX_AT_LEAST(6, 16)
