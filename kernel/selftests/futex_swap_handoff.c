@@ -852,6 +852,106 @@ TEST(realtime_thread_does_not_wait_for_a_chain)
 	EXPECT_COUNTED("handoff", handed);
 }
 
+static long hogged;
+
+/* Counts as long as it has the CPU. A real-time hog takes a third of the CPU. */
+static void *hog(void *arg)
+{
+	struct side *s = arg;
+
+	s->err = become(s);
+	while (!__atomic_load_n(&s->pair->stop, __ATOMIC_RELAXED)) {
+		const long long start = now();
+
+		while (now() < start + NSEC_PER_MSEC)
+			__atomic_add_fetch(&hogged, 1, __ATOMIC_RELAXED);
+		if (s->policy == SCHED_FIFO)
+			sleep_until(3 * now() - 2 * start);
+	}
+	return NULL;
+}
+
+/*
+ * Does the side whose turn comes next sleep, but on no futex? To requeue a waiter to its
+ * own futex only tells whether there is one.
+ */
+static bool next_side_in_limbo(struct pair *p, long turns)
+{
+	struct side *s = &p->side[turns % 2];
+	futex_t *word = &p->word[s->me];
+
+	return task_state(s->tid) == 'S' &&
+	       !futex(word, FUTEX_REQUEUE, 0, (void *)1, word, 0, p->opflags) &&
+	       task_state(s->tid) == 'S' &&
+	       __atomic_load_n(&p->turns, __ATOMIC_ACQUIRE) == turns;
+}
+
+/*
+ * A swap takes the target off its futex, and a moment later hands the CPU to it or wakes
+ * it. No other task may get the CPU in between: no FUTEX_WAKE would find the target, until
+ * the caller runs again. A real-time task is due at any moment, and then there is no
+ * hand-off. @why there is none.
+ */
+static void check_limbo(struct __test_metadata *_metadata, struct pair *p, const char *why)
+{
+	const long long start = now();
+	long refused = swap_count(why), limbo = 0;
+	pthread_t thread[2], hogs[3];
+	struct side hog_side[3];
+	int cpu[2], i;
+
+	if (!two_cpus(cpu))
+		SKIP(return, "needs two CPUs");
+	for (i = 0; i < 2; i++)
+		p->side[i].cpu = cpu[0];
+	start_pair(_metadata, p, thread);
+	for (i = 0; i < 3; i++) {
+		hog_side[i] = (struct side){ .pair = p, .nice = SIDE_KEEPS_NICE, .cpu = cpu[0],
+					     .policy = i ? SCHED_OTHER : SCHED_FIFO,
+					     .prio = i ? 0 : 10 };
+		ASSERT_EQ(0, pthread_create(&hogs[i], NULL, hog, &hog_side[i]));
+	}
+	ASSERT_TRUE(pin_to(0, cpu[1]));
+	EXPECT_TRUE(wait_turns(p, 2));
+	/* On a busy host the task may not be due during a swap in a guest's second. */
+	while (now() < start + NSEC_PER_SEC ||
+	       (now() < start + PATIENCE && swap_count(why) == refused)) {
+		const long turns = __atomic_load_n(&p->turns, __ATOMIC_ACQUIRE);
+		long before;
+
+		if (!next_side_in_limbo(p, turns))
+			continue;
+		before = __atomic_load_n(&hogged, __ATOMIC_RELAXED);
+		stay_busy(NSEC_PER_MSEC / 10);
+		limbo += __atomic_load_n(&hogged, __ATOMIC_RELAXED) != before &&
+			 next_side_in_limbo(p, turns);
+	}
+	EXPECT_EQ(0, limbo);
+	__atomic_store_n(&p->stop, 1, __ATOMIC_RELEASE);
+	join_pair(_metadata, p, thread);
+	for (i = 0; i < 3; i++)
+		ASSERT_EQ(0, pthread_join(hogs[i], NULL));
+	if (hog_side[0].err && _metadata->exit_code == KSFT_PASS)
+		SKIP(return, "may not set SCHED_FIFO: %s", strerror(hog_side[0].err));
+	EXPECT_COUNTED(why, refused);
+}
+
+TEST(nobody_runs_before_the_target_is_woken)
+{
+	check_limbo(_metadata, make_pair(_metadata, LONG_MAX, FUTEX_PRIVATE_FLAG), "higher_class");
+}
+
+/* Shared futexes in private memory: the target is woken before the caller waits. */
+TEST(nobody_runs_before_the_target_is_woken_alone)
+{
+	struct pair *p = make_pair(_metadata, LONG_MAX, 0), pair = *p;
+
+	ASSERT_EQ((void *)p, mmap(p, sizeof(*p), PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+	*p = pair;
+	check_limbo(_metadata, p, "shared");
+}
+
 #if LINUX_AT_LEAST(6, 16)
 /* The hash of the process's private futexes is replaced amid the swaps. */
 

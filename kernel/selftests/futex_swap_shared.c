@@ -278,7 +278,7 @@ TEST(hint_names_a_later_sleeper_on_shared_memory)
 
 /* What is remembered is forgotten in time. */
 
-enum change { REPLACED, MOVED, UNMAPPED, PROTECTED, TRUNCATED_AND_CHANGED, TRUNCATED };
+enum change { REPLACED, MOVED, UNMAPPED, PROTECTED, TRUNCATED_AND_CHANGED, TRUNCATED, GUARDED };
 
 struct files {
 	char *mapped[2];	/* two files, where the waiters wait */
@@ -320,6 +320,15 @@ FIXTURE_VARIANT_ADD(change, truncated_and_changed) {
 /* FUTEX_WAKE says EFAULT here. A truncation is not noticed: the waiter is woken. */
 FIXTURE_VARIANT_ADD(change, truncated) {
 	.change = TRUNCATED, .old_woken = true,
+};
+
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#endif
+
+/* Nor is a guard, which is put into the page table, and not on the mapping. */
+FIXTURE_VARIANT_ADD(change, guarded) {
+	.change = GUARDED, .old_woken = true,
 };
 
 FIXTURE_SETUP(change)
@@ -365,6 +374,8 @@ static bool make_change(struct files *f, enum change change)
 		return !munmap(page, f->size);
 	case PROTECTED:
 		return !mprotect(page, f->size, PROT_NONE);
+	case GUARDED:
+		return !madvise(page, f->size, MADV_GUARD_INSTALL);
 	case TRUNCATED:
 	case TRUNCATED_AND_CHANGED:
 		if (ftruncate(f->fd[0], 0))
@@ -411,8 +422,11 @@ TEST_F(change, noticed_by_the_next_swap)
 	struct call *new = &arena->waiter[2], *swapper = &arena->swapper[0];
 	struct changer changer = { .files = &self->files, .change = variant->change };
 
-	if (variant->change == TRUNCATED && !has_vma_locks())
+	if (variant->old_woken && !has_vma_locks())
 		SKIP(return, NO_VMA_LOCKS);
+	/* Of shared memory, since Linux 6.15. */
+	if (variant->change == GUARDED && madvise(NULL, 0, MADV_GUARD_INSTALL))
+		SKIP(return, "this kernel has no MADV_GUARD_INSTALL");
 
 	/* Waiters on the same word of both files. The first swap wakes the first. */
 	start(_metadata, prepare_wait(first, (futex_t *)self->files.mapped[0], 0));
@@ -431,6 +445,10 @@ TEST_F(change, noticed_by_the_next_swap)
 	EXPECT_EQ(1, futex_wake(&arena->own, 1, 0));
 	ASSERT_TRUE(poll_call(swapper, has_gone_on));
 
+	if (variant->old_woken) {
+		EXPECT_EQ(-1, futex_wake((futex_t *)self->files.page, 1, 0));
+		EXPECT_EQ(EFAULT, errno);
+	}
 	if (variant->err) {
 		ASSERT_RETURNS(-1, variant->err, swapper);
 	} else {

@@ -583,6 +583,169 @@ TEST_F_TIMEOUT(share, chain_of_swaps_weighs_one_thread, 120)
 	EXPECT_LE(wanted - 30, share);
 }
 
+/* What /proc says of a thread's estimated utilization, or -1. */
+static long estimate_of(pid_t tid)
+{
+	char path[64], text[8192], *field;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/sched", tid);
+	if (read_file(path, text, sizeof(text)) <= 0)
+		return -1;
+	field = strstr(text, "se.avg.util_est");
+	field = field ? strchr(field, ':') : NULL;
+	return field ? atol(field + 1) : -1;
+}
+
+struct estimates {
+	futex_t word[2];
+	pid_t tid[2];
+	int cpu;
+	long before[2], after[2];
+};
+
+/* Sleeps after much work, until it is handed the CPU by a thread that works little. */
+static void *work_and_sleep(void *arg)
+{
+	struct estimates *e = arg;
+	int i;
+
+	pin_to(0, e->cpu);
+	stay_busy(300 * NSEC_PER_MSEC);
+	__atomic_store_n(&e->tid[0], syscall(SYS_gettid), __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&e->word[0], __ATOMIC_ACQUIRE))
+		futex_wait(&e->word[0], 0, NULL, FUTEX_PRIVATE_FLAG);
+	for (i = 0; i < 2; i++)
+		e->after[i] = estimate_of(e->tid[i]);
+	__atomic_store_n(&e->word[1], 1, __ATOMIC_SEQ_CST);
+	futex_wake(&e->word[1], 1, FUTEX_PRIVATE_FLAG);
+	return NULL;
+}
+
+/* What a thread is expected to use does not change with the place that it gets. */
+TEST(estimate_stays_with_its_thread)
+{
+	struct estimates e = { .cpu = sched_getcpu(), .tid = { 0, syscall(SYS_gettid) } };
+	const long handed = swap_count("handoff");
+	pthread_t thread;
+	int i;
+
+	if (estimate_of(e.tid[1]) < 0)
+		SKIP(return, "no /proc/PID/sched with se.avg.util_est");
+	ASSERT_EQ(0, pthread_create(&thread, NULL, work_and_sleep, &e));
+	while (!__atomic_load_n(&e.tid[0], __ATOMIC_ACQUIRE) || task_state(e.tid[0]) != 'S')
+		sleep_until(now() + NSEC_PER_MSEC);
+	ASSERT_TRUE(pin_to(0, e.cpu));
+	sleep_until(now() + NSEC_PER_MSEC);
+	for (i = 0; i < 2; i++)
+		e.before[i] = estimate_of(e.tid[i]);
+	__atomic_store_n(&e.word[0], 1, __ATOMIC_SEQ_CST);
+	while (!__atomic_load_n(&e.word[1], __ATOMIC_ACQUIRE))
+		futex_swap(&e.word[1], 0, NULL, &e.word[0], FUTEX_PRIVATE_FLAG);
+	ASSERT_EQ(0, pthread_join(thread, NULL));
+	ksft_print_msg("estimates: %ld and %ld, then %ld and %ld\n",
+		       e.before[0], e.before[1], e.after[0], e.after[1]);
+	/* Each is still its own, or nearer to that than to the other one's. */
+	EXPECT_NE(e.before[0], e.before[1]);
+	for (i = 0; i < 2; i++)
+		EXPECT_LE(labs(e.after[i] - e.before[i]), labs(e.after[i] - e.before[!i]));
+	EXPECT_COUNTED("handoff", handed);
+}
+
+static void use_cpu_time(long long ns)
+{
+	const long long end = read_clock(CLOCK_THREAD_CPUTIME_ID) + ns;
+
+	while (read_clock(CLOCK_THREAD_CPUTIME_ID) < end)
+		;
+}
+
+/* Called again and again, uses up its time and more before it waits by itself. */
+static void run_debtor(struct pair *p, int cpu)
+{
+	pin_to(0, cpu);
+	while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
+		while (!__atomic_load_n(&p->word[1], __ATOMIC_ACQUIRE))
+			futex_wait(&p->word[1], 0, NULL, 0);
+		use_cpu_time(NSEC_PER_MSEC);
+		__atomic_store_n(&p->word[1], 0, __ATOMIC_RELEASE);
+	}
+	p->side[1].cpu_time = read_clock(CLOCK_THREAD_CPUTIME_ID);
+}
+
+/* Calls whenever the debtor waits, and does not wait for an answer. */
+static void run_caller(struct pair *p, int cpu, bool swap)
+{
+	struct timespec pause = { .tv_nsec = 50000 };
+
+	pin_to(0, cpu);
+	while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
+		use_cpu_time(NSEC_PER_MSEC / 5);
+		if (!__atomic_exchange_n(&p->word[1], 1, __ATOMIC_SEQ_CST)) {
+			if (swap) {
+				futex_swap(&p->word[0], 0, &pause, &p->word[1], 0);
+				continue;
+			}
+			futex_wake(&p->word[1], 1, 0);
+		}
+		futex_wait(&p->word[0], 0, &pause, 0);
+	}
+	p->side[0].cpu_time = read_clock(CLOCK_THREAD_CPUTIME_ID);
+}
+
+/* Returns the share of the caller, in thousandths, beside the debtor and a hog. */
+static long long share_of_caller(struct __test_metadata *_metadata, bool swap)
+{
+	struct pair *p = make_pair(_metadata, 0, 0);
+	struct side hog = { .pair = p, .nice = SIDE_KEEPS_NICE, .cpu = sched_getcpu() };
+	pid_t caller, debtor;
+	pthread_t thread;
+
+	p->word[0] = 0;
+	ASSERT_EQ(0, pthread_create(&thread, NULL, spin, &hog));
+	debtor = fork_child(_metadata);
+	if (!debtor) {
+		run_debtor(p, hog.cpu);
+		_exit(0);
+	}
+	caller = fork_child(_metadata);
+	if (!caller) {
+		run_caller(p, hog.cpu, swap);
+		_exit(0);
+	}
+	sleep_until(now() + 2 * NSEC_PER_SEC);
+	__atomic_store_n(&p->stop, 1, __ATOMIC_RELEASE);
+	ASSERT_EQ(caller, waitpid(caller, NULL, 0));
+	__atomic_store_n(&p->word[1], 1, __ATOMIC_SEQ_CST);
+	futex_wake(&p->word[1], 1, 0);
+	ASSERT_EQ(debtor, waitpid(debtor, NULL, 0));
+	ASSERT_EQ(0, pthread_join(thread, NULL));
+	return p->side[0].cpu_time * 1000 /
+	       (p->side[0].cpu_time + p->side[1].cpu_time + hog.cpu_time);
+}
+
+/*
+ * A target of another process sleeps with a debt to the scheduler, again and again. The
+ * caller must not have to pay for it: it gets what it gets if it wakes and waits, within 3
+ * points of 100. One good try of three is enough.
+ */
+TEST(debt_stays_in_its_process)
+{
+	const long refused = swap_count("debt");
+	long long plain = 0, swap = 0;
+	int try;
+
+	for (try = 0; try < 3; try++) {
+		plain = share_of_caller(_metadata, false);
+		swap = share_of_caller(_metadata, true);
+		ksft_print_msg("share of the caller: %lld by swaps, %lld by wakes\n", swap, plain);
+		if (swap >= plain - 30)
+			break;
+	}
+	EXPECT_LE(plain - 30, swap);
+	if (has_vma_locks())
+		EXPECT_COUNTED("debt", refused);
+}
+
 /*
  * The timer fires about as often as the CPU time of both sides demands. A
  * signal that is due while another one is pending is lost: on a busy host half
