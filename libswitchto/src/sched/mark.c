@@ -477,7 +477,7 @@ static int socket_option(int fd, int option)
 	socklen_t size = sizeof(int);
 	int value;
 
-	return getsockopt(fd, SOL_SOCKET, option, &value, &size) ? -1 : value;
+	return CALL(getsockopt, fd, SOL_SOCKET, option, &value, &size) ? -1 : value;
 }
 
 bool switchto_mark_is_shut(int fd)
