@@ -328,6 +328,7 @@ selftests() { # CONFIG CPUS [OPTION...]
 	local text status=0 may="$selftest_skips|${selftest_skips_of[$1]}"
 	[ "$2" -gt 1 ] || may+='|needs two CPUs'
 	[ "$opt_kernel" != 6.12 ] || may+='|no MADV_GUARD_INSTALL'
+	[ "$1" = debug ] || may+='|no /proc/PID/sched'
 	text=$(in_icount_vm "$1" "$2" "$top/tests/vm/selftests.sh" "$top/build/kselftest-$opt_kernel" "${@:3}" ${only:+-t "$only"} 2>&1) || status=$?
 	echo "$text"
 	if grep '# SKIP' <<< "$text" | grep -vE "$may"; then
