@@ -475,7 +475,8 @@ static bool waits_unverified(struct direction *direction)
 static int socket_option(int fd, int option)
 {
 	socklen_t size = sizeof(int);
-	int value;
+	/* For clang-tidy, which does not see that the kernel writes it. */
+	int value = 0;
 
 	return CALL(getsockopt, fd, SOL_SOCKET, option, &value, &size) ? -1 : value;
 }
