@@ -184,7 +184,7 @@ each_patch() {
 			continue
 		fi
 		compile_kernel "$tree/obj-$opt_config" || { echo "FAIL $p: the kernel does not compile"; return 1; }
-		# The first one has no FUTEX_SWAP yet, and the library wants it whole, with the hint.
+		# The first two have no FUTEX_SWAP yet, and the library wants it whole, with the hint.
 		swap=$tree/kernel/futex/swap.c backend=wake-wait status=0
 		! grep -sq hint "$swap" || backend=swap
 		vm_exec sh -c "SWITCHTO_BACKEND=$backend '$gcc/tests/bin/torture' --seconds=10 >&2 || exit 1
