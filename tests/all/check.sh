@@ -410,5 +410,5 @@ pid=$!
 end_with $pid
 wait $pid || status=$?
 [ $status -ne 0 ] || exit 0
-report $status "$@"
+report $status "$@" | tee "$log/$name.failed"
 exit 1

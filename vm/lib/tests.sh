@@ -45,6 +45,7 @@ run_tests() { # CTEST-OPTION...
 		processors=2
 		say "found one core, wanted two: expect twice the time"
 	fi
+	rm -f "$log"/*.failed
 	{ TEST_RUNNER=$me TEST_PROCESSORS=$processors ctest --test-dir "$list" --output-on-failure --no-tests=error -j $processors "$@" 2>&1 | progress; } &
 	pid=$!
 	end_with $pid
@@ -53,4 +54,6 @@ run_tests() { # CTEST-OPTION...
 	# ctest shows nothing of a test that passed.
 	find "$log" -name '*.log' -newer "$log/cmake.log" -exec grep -HE '^left out: |booting once more|run [0-9] of 3 is void$' {} + |
 		sed -E "s,^$log/(.*)\.log:,$me: \1: ," >&2 || true
+	# Of a remote run, often only the end is to be had.
+	cat "$log"/*.failed 2> /dev/null >&2 || true
 }
