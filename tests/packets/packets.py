@@ -188,13 +188,18 @@ def no_room():
         for client in clients:
             client.close()
         stats = server.stop()
-        assert stats["begun"] == 30 and stats["refused"] == 0, stats
+        # Which session serves the next client depends on the hash of its port: three of ten may last.
+        assert 24 <= stats["begun"] <= 30 and stats["refused"] == 0, stats
     with Server("--slots", "1", "--sessions", "3", "reliable") as server:
         clients = [udp_socket(server) for _ in range(10)]
         for number, client in enumerate(clients):
             client.send(HEADER.pack(0xa7, DATA, 1, number, 0, 0, 0) + b"x")
         for client in clients[:3]:
             assert client.recv(2000)
+        # After the others' packets, so these have been taken.
+        clients[0].send(HEADER.pack(0xa7, FIN, 0, 0, 1, 1, 0))
+        while HEADER.unpack(clients[0].recv(2000)[:HEADER.size])[1] != FIN:
+            pass
         for client in clients:
             client.close()
         stats = server.stop()

@@ -18,6 +18,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -1131,32 +1132,75 @@ static void offsets(void **state)
 	remove_path();
 }
 
+/* The kernel moves no more in one call. Around this place the file has data, and before it a hole. */
+#define LIMIT 0x7ffff000L
+#define HOLE (LIMIT - MUCH / 2)
+
+static ssize_t moved[2];
+
+/* Twice more than there is. With the system call, or with the layer and an @offset or without. */
 static void send_file(void *arg)
 {
+	const bool calls = arg == NULL;
+	off_t *offset = arg == &ends ? NULL : arg;
 	struct timespec time = late();
 
-	(void)arg;
-	CHECK_EQ(&verdict, switchto_sendfile(ends[1], file, NULL, MUCH, &time), MUCH);
+	for (int i = 0; i < 2; i++) {
+		if (calls)
+			CHECK_EQ(&verdict, switchto_block_begin(), 0);
+		moved[i] = calls ? sendfile(ends[1], file, NULL, 2 * LIMIT) :
+				   switchto_sendfile(ends[1], file, offset, 2 * LIMIT, &time);
+		if (calls)
+			CHECK_EQ(&verdict, switchto_block_end(), 0);
+	}
+	CHECK_EQ(&verdict, offset ? *offset : lseek(file, 0, SEEK_CUR), HOLE + MUCH);
 	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+}
+
+static void drain_file(void *null)
+{
+	static char buffer[65536];
+	struct timespec time = late();
+	long total = 0;
+	ssize_t n;
+
+	while (total < HOLE && (n = switchto_splice(ends[0], NULL, pipes[1], NULL,
+						    (size_t)(HOLE - total), 0, &time)) > 0)
+		for (total += n; n > 0;)
+			n -= switchto_splice(pipes[0], NULL, *(int *)null, NULL, (size_t)n, 0,
+					     &time);
+	while ((n = switchto_read(ends[0], buffer, sizeof(buffer), &time)) > 0)
+		for (ssize_t i = 0; i < n; i++, total++)
+			CHECK_EQ(&verdict, (unsigned char)buffer[i], (total - HOLE) % 251);
+	CHECK_EQ(&verdict, total, HOLE + MUCH);
 }
 
 static void whole_files(void **state)
 {
-	pthread_t thread;
+	int null = open("/dev/null", O_WRONLY);
+	off_t offset = 0;
+	void *const how[] = { NULL, &ends, &offset };
 
 	(void)state;
-	make_path();
-	file = open(path, O_RDWR | O_CREAT, 0600);
-	assert_int_equal(write(file, much, MUCH), MUCH);
-	assert_int_equal(lseek(file, 0, SEEK_SET), 0);
-	connect_tcp();
-	assert_int_equal(pthread_create(&thread, NULL, drain, NULL), 0);
-	run_one(send_file, NULL);
-	pthread_join(thread, NULL);
-	verdict_assert(&verdict);
-	close(ends[0]);
+	file = memfd_create("whole_files", 0);
+	assert_int_equal(pwrite(file, much, MUCH, HOLE), MUCH);
+	assert_int_equal(pipe(pipes), 0);
+	for (int i = 0; i < 3; i++) {
+		struct switchto_sched *sched = new_sched(NULL);
+
+		assert_int_equal(lseek(file, 0, SEEK_SET), 0);
+		connect_tcp();
+		spawn(sched, send_file, how[i]);
+		spawn(sched, drain_file, &null);
+		run_in_time(sched);
+		assert_int_equal(moved[0], LIMIT);
+		assert_int_equal(moved[1], MUCH / 2);
+		switchto_close(ends[0]);
+	}
+	switchto_close(pipes[0]);
+	switchto_close(pipes[1]);
+	switchto_close(null);
 	close(file);
-	remove_path();
 }
 
 /* --- addresses --- */

@@ -6,7 +6,6 @@
 #include "faults.h"
 #include "sched.h"
 
-#include <dirent.h>
 #include <linux/io_uring.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -46,18 +45,6 @@ void switchto_sched_window(void)
 	CHECK_EQ(&verdict, write(wakes[1], "", 1), 1);
 	while (!atomic_load(&begun))
 		usleep(50);
-}
-
-static unsigned int open_files(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	unsigned int count = 0;
-
-	assert_non_null(dir);
-	while (readdir(dir))
-		count++;
-	closedir(dir);
-	return count;
 }
 
 /* Of a call that may fail: is it done? If not, the error is one that was put in. */
@@ -203,7 +190,7 @@ static void try_all(void *arg)
 static void play(void)
 {
 	const struct switchto_sched_options options = { .size = sizeof(options), .slots = slots };
-	const unsigned int files = open_files();
+	const unsigned int files = entries("/proc/self/fd");
 	struct switchto_sched *sched;
 
 	if (done(switchto_sched_create(&sched, &options))) {
@@ -214,7 +201,7 @@ static void play(void)
 		assert_int_equal(switchto_sched_destroy(sched), 0);
 	}
 	verdict_assert(&verdict);
-	assert_int_equal(open_files(), files);
+	assert_int_equal(entries("/proc/self/fd"), files);
 	assert_int_equal(faults_left(), 0);
 }
 

@@ -5,7 +5,6 @@
  */
 #include "sched.h"
 
-#include <dirent.h>
 #include <fenv.h>
 #include <poll.h>
 #include <pthread.h>
@@ -350,65 +349,6 @@ static void ends_one_that_never_began(void **state)
 }
 
 /* --- threads of tasks --- */
-
-static int threads(void)
-{
-	DIR *dir = opendir("/proc/self/task");
-	int count = -2; /* . and .. */
-
-	while (dir && readdir(dir))
-		count++;
-	if (dir)
-		closedir(dir);
-	return count;
-}
-
-enum { MANY = 500 };
-
-/* What waits to run has no thread. */
-static void many_before_the_run(void **state)
-{
-	struct switchto_sched *sched = new_sched(NULL);
-	const int before = threads();
-
-	(void)state;
-	atomic_store(&runs, 0);
-	for (int i = 0; i < MANY; i++)
-		spawn(sched, run_once, NULL);
-	assert_true(threads() <= before + 1);
-	run_tasks(sched);
-	assert_int_equal(atomic_load(&runs), MANY);
-}
-
-static atomic_int most_threads;
-
-static void spawn_many(void *arg)
-{
-	(void)arg;
-	for (int i = 0; i < MANY; i++)
-		spawn(NULL, run_once, NULL);
-	for (int i = 0; i < 3; i++) {
-		CHECK_EQ(&verdict, switchto_yield(), 0);
-		if (threads() > atomic_load(&most_threads))
-			atomic_store(&most_threads, threads());
-	}
-}
-
-/* They run one after the other on one thread. */
-static void many_by_a_task(void **state)
-{
-	struct switchto_sched *sched = new_sched(NULL);
-	const int before = threads();
-
-	(void)state;
-	atomic_store(&runs, 0);
-	atomic_store(&most_threads, 0);
-	spawn(sched, spawn_many, NULL);
-	run_tasks(sched);
-	assert_int_equal(atomic_load(&runs), MANY);
-	/* For each slot a dispatcher and two others, and the monitor. */
-	assert_true(atomic_load(&most_threads) <= before + 3 * (int)slots + 2);
-}
 
 static void pthread_exit_in_it(void *arg)
 {
@@ -1530,8 +1470,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(destructors),
 		cmocka_unit_test(ends),
 		cmocka_unit_test(ends_one_that_never_began),
-		cmocka_unit_test(many_before_the_run),
-		cmocka_unit_test(many_by_a_task),
 		cmocka_unit_test(thread_that_ends),
 		cmocka_unit_test(environment_is_new),
 		cmocka_unit_test(mask_of_the_run),

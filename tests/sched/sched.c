@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "sched.h"
 
+#include <dirent.h>
+
 unsigned int slots = 1;
 struct verdict verdict;
 
@@ -83,6 +85,19 @@ void run_in_time(struct switchto_sched *sched)
 
 	run_tasks(sched);
 	assert_true(now_ns() - begin < 120 * NSEC_PER_SEC);
+}
+
+unsigned int entries(const char *path)
+{
+	DIR *dir = opendir(path);
+	unsigned int count = 0;
+
+	CHECK(&verdict, dir);
+	while (dir && readdir(dir))
+		count++;
+	if (dir)
+		closedir(dir);
+	return count;
 }
 
 static long long time_of(clockid_t clock)

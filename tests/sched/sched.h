@@ -33,6 +33,9 @@ void run_tasks(struct switchto_sched *sched);
 /* The same in two minutes: what ends only by a deadline that is later was missed before. */
 void run_in_time(struct switchto_sched *sched);
 
+/* How many entries folder @path has, with . and .. */
+unsigned int entries(const char *path);
+
 /* The CPU time of the process, and of the calling thread. */
 long long cpu_ns(void);
 long long thread_cpu_ns(void);

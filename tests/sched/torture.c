@@ -15,7 +15,6 @@
 
 #include <switchto/switchto.h>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -698,19 +697,6 @@ static void count_runs(unsigned int slots_there)
 			stats.runs -= stats.ready[j];
 		CHECK_EQ(&verdict, stats.runs, 0);
 	}
-}
-
-static unsigned int entries(const char *path)
-{
-	DIR *dir = opendir(path);
-	unsigned int count = 0;
-
-	CHECK(&verdict, dir);
-	while (dir && readdir(dir))
-		count++;
-	if (dir)
-		closedir(dir);
-	return count;
 }
 
 static void play_round(uint64_t seed, unsigned int slots_wanted)

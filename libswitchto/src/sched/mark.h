@@ -44,7 +44,7 @@ static inline bool is_ready(uintptr_t word)
  */
 struct turn {
 	struct waiter waiter;
-	struct turn *next;
+	struct turn *next, *before;
 	bool listed;
 	bool verified; /* as VERIFIED of a task in the word */
 	int error;     /* EBADF: the descriptor is gone */
@@ -60,8 +60,9 @@ struct direction {
 static inline void append_turn(struct direction *direction, struct turn *turn)
 {
 	turn->next = NULL;
-	if (atomic_load(&direction->first))
-		direction->last->next = turn;
+	turn->before = atomic_load(&direction->first) ? direction->last : NULL;
+	if (turn->before)
+		turn->before->next = turn;
 	else
 		atomic_store(&direction->first, turn);
 	direction->last = turn;

@@ -5,17 +5,14 @@
 
 static void take_out(struct direction *direction, struct turn *turn)
 {
-	struct turn *before = atomic_load(&direction->first);
-
-	if (before == turn) {
+	if (turn->before)
+		turn->before->next = turn->next;
+	else
 		atomic_store(&direction->first, turn->next);
-		return;
-	}
-	while (before->next != turn)
-		before = before->next;
-	before->next = turn->next;
-	if (direction->last == turn)
-		direction->last = before;
+	if (turn->next)
+		turn->next->before = turn->before;
+	else
+		direction->last = turn->before;
 }
 
 void switchto_turn_end(struct mark *mark, struct direction *direction, struct turn *turn)
