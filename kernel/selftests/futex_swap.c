@@ -660,6 +660,16 @@ FIXTURE_VARIANT_ADD(arguments, uaddr_at_the_end_of_all_addresses) {
 	.err = EFAULT, .uaddr = ~3UL,
 };
 
+#ifdef __x86_64__
+/*
+ * In the first entry of the IDT, which is mapped at the same address on all machines: a word
+ * that is 0, as @own is. If the range is not checked, the caller finds its value and sleeps.
+ */
+FIXTURE_VARIANT_ADD(arguments, uaddr_in_the_kernel) {
+	.err = EFAULT, .uaddr = 0xfffffe000000000cUL,
+};
+#endif
+
 FIXTURE_VARIANT_ADD(arguments, uaddr2_out_of_range) {
 	.err = EFAULT, .uaddr2 = ~0UL << 12,
 };

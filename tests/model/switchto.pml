@@ -932,7 +932,7 @@ kernel_enqueues:
 sleep:
 	if
 #ifdef LATE_WAKE
-	/* futex_wait_queue(), futex_swap_sleep(): not queued any more, or runnable */
+	/* futex_wait_queue(), futex_swap_must_sleep(): not queued any more, or runnable */
 	:: atomic {
 		!queued[me] || !asleep[me] ->
 		goto futex_unqueue
