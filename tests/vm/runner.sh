@@ -104,13 +104,15 @@ lost() {
 	mkdir -p run
 	printf '%s\n' "$@" > run/kernel.log
 	# shellcheck disable=SC2034,SC2016
-	bash -c '. vm/lib.sh; run=run opt_sleep=on; ticks_were_lost 1' || found=$?
+	bash -c '. vm/lib.sh; run=run opt_sleep=on starved=$0; ticks_were_lost 1' "${starved:-}" || found=$?
 	[ "$found" -eq "$want" ] || { echo "FAIL: ticks_were_lost: wanted status $want, found $found of: $*"; failed=1; }
 }
 stall='rcu: INFO: rcu_sched detected stalls on CPUs/tasks:'
 lost 0 "$stall" 'rcu: 	0-...!: (1 GPs behind) idle=117c/1/0x4000000000000000 softirq=577/578 fqs=0' 'rcu: INFO: Stall ended during stack backtracing.'
 lost 0 "$stall" 'CPU: 0 UID: 0 PID: 0 Comm: swapper/0 Not tainted' 'Call Trace:'
 lost 1 "$stall" 'CPU: 1 UID: 0 PID: 90 Comm: test Not tainted' 'Call Trace:'
+starved=yes lost 0 "$stall" 'CPU: 1 UID: 0 PID: 90 Comm: test Not tainted' 'Call Trace:'
+starved=yes lost 1 'nothing'
 lost 1 'nothing'
 
 # Machines that lack something. fake TOOL TEXT: it prints that, whatever it is asked.
