@@ -8,7 +8,7 @@ The tables name a test in backquotes: `FILE: NAME`. Further tests of that file, 
 a semicolon, are `NAME` alone. A * or ... in a name stands for anything. FILE is the
 path of a source file or a script in tests/, NAME a function there that is run; or
 FILE is in kernel/selftests/, NAME a TEST, FIXTURE.TEST or FIXTURE.VARIANT.TEST; or
-FILE is vm/test, NAME one of its tests. In edge-cases.md, the rows K1 to K26 and L1 to L12
+FILE is vm/test, NAME one of its tests. In edge-cases.md, the rows K1 to K27 and L1 to L12
 must all be there, and each line of the tables must have a test.
 
 Exit status: 0 if all is well, 1 if not, 2 for a wrong command line.
@@ -23,7 +23,7 @@ import subprocess
 import sys
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
-ROWS = [f"K{n}" for n in range(1, 27)] + [f"L{n}" for n in range(1, 13)]
+ROWS = [f"K{n}" for n in range(1, 28)] + [f"L{n}" for n in range(1, 13)]
 NAMED = re.compile(r"`([\w./-]+): ([\w.*-]+)`")
 
 
@@ -157,7 +157,7 @@ def wrong_rows(text):
         if seen.count(row) != 1:
             yield f"1: wanted row {row} once, found it {seen.count(row)} times"
     for row in sorted(set(seen) - set(ROWS)):
-        yield f"1: row {row}: wanted K1 to K26 and L1 to L12"
+        yield f"1: row {row}: wanted K1 to K27 and L1 to L12"
 
 
 def main():

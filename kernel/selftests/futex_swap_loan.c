@@ -1,0 +1,870 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A thread may lend its place on the CPU by FUTEX_SWAP. The place comes back when the
+ * thread that holds it blocks, or cannot pass it on.
+ *
+ * The lender waits on own. A holder parks on a futex until it is given the place, and
+ * then does what its test asks for.
+ */
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/ptrace.h>
+
+#include "futex_swap_common.h"
+
+#ifndef PR_FUTEX_LOAN
+#define PR_FUTEX_LOAN		0x4c4f414e
+#define PR_FUTEX_LOAN_OFF	0
+#define PR_FUTEX_LOAN_TAKE	1
+#define PR_FUTEX_LOAN_LEND	2
+#endif
+
+static int loan(int how, const void *keeps)
+{
+	return prctl(PR_FUTEX_LOAN, how, keeps, 0, 0);
+}
+
+enum ending {
+	SLEEPS, SWAPS_HOME, SWAPS_ON, PARKS, EXITS, FORKS, SHARES,
+	THEN_HOME, VFORKS, WAITS, LOCKS, FAULTS, SPINS, MOVES, EXECS,
+};
+
+/* A thread that holds the place for a while. */
+struct holder {
+	struct call call;
+	futex_t word;		/* it parks here */
+	futex_t keeps;		/* it says this of its sleep */
+	bool outsider;		/* it takes no part */
+	bool lends;		/* it lends its own place */
+	bool fifo;
+	bool given;
+	bool go_on;
+	enum ending ending;
+	struct holder *next;
+	int cpu;		/* it moves there */
+	futex_t *futex;		/* it waits for it, locks it, or faults there */
+};
+
+/* Where it sleeps. */
+static int pipes[3][2];
+
+/* In shared memory, for the host. */
+static struct holder *holders;
+
+static long sleep_in_pipe(struct holder *h)
+{
+	char byte;
+
+	return read(pipes[h - holders][0], &byte, 1);
+}
+
+static long spin_and_sleep(struct holder *h)
+{
+	while (!__atomic_load_n(&h->go_on, __ATOMIC_ACQUIRE))
+		;
+	return sleep_in_pipe(h);
+}
+
+static long be_holder(struct call *c)
+{
+	struct holder *h = c->arg;
+
+	if (h->lends ? loan(PR_FUTEX_LOAN_LEND, NULL) :
+		       !h->outsider && loan(PR_FUTEX_LOAN_TAKE, (void *)&h->keeps))
+		return -1;
+	if (futex_swap(&h->word, 0, NULL, NULL, FUTEX_PRIVATE_FLAG))
+		return -1;
+	__atomic_store_n(&h->given, true, __ATOMIC_RELEASE);
+
+	switch (h->ending) {
+	case SLEEPS:
+		return sleep_in_pipe(h);
+	case SWAPS_HOME:
+		if (futex_swap(&h->word, 0, NULL, &arena->own, FUTEX_PRIVATE_FLAG))
+			return -1;
+		return sleep_in_pipe(h);
+	case SWAPS_ON:
+		if (futex_swap(&h->word, 0, NULL, &h->next->word, FUTEX_PRIVATE_FLAG))
+			return -1;
+		return sleep_in_pipe(h);
+	case PARKS:
+		if (futex_swap(&h->word, 0, NULL, NULL, FUTEX_PRIVATE_FLAG))
+			return -1;
+		return sleep_in_pipe(h);
+	case THEN_HOME:
+		if (sleep_in_pipe(h) != 1 ||
+		    futex_swap(&h->word, 0, NULL, &arena->own, FUTEX_PRIVATE_FLAG))
+			return -1;
+		return sleep_in_pipe(h);
+	case EXITS:
+		return 0;
+	case FORKS:
+		if (!fork()) {
+			sleep_in_pipe(&holders[1]);
+			_exit(0);
+		}
+		return spin_and_sleep(h);
+	case SPINS:
+		return spin_and_sleep(h);
+	case SHARES:
+		futex_swap(&h->word, 0, NULL, &arena->spare, 0);
+		return 0;
+	case VFORKS:
+		/* The child sleeps. The parent does so uninterruptibly. */
+		if (!vfork()) {
+			sleep_in_pipe(h);
+			_exit(0);
+		}
+		wait(NULL);
+		return sleep_in_pipe(h);
+	case WAITS:
+		if (futex_wait(h->futex, *h->futex, NULL, FUTEX_PRIVATE_FLAG))
+			return -1;
+		return sleep_in_pipe(h);
+	case LOCKS:
+		if (futex_lock_pi(h->futex, NULL, 0, FUTEX_PRIVATE_FLAG) ||
+		    futex_unlock_pi(h->futex, FUTEX_PRIVATE_FLAG))
+			return -1;
+		return sleep_in_pipe(h);
+	case FAULTS:
+		__atomic_load_n(h->futex, __ATOMIC_RELAXED);
+		return sleep_in_pipe(h);
+	case MOVES:
+		if (!pin_to(0, h->cpu))
+			return -1;
+		return sleep_in_pipe(h);
+	case EXECS:
+		execl("/proc/self/exe", "futex_swap_loan", "--nothing", NULL);
+		return -1;
+	}
+	return -1;
+}
+
+static long be_lender(struct call *c)
+{
+	if (loan(PR_FUTEX_LOAN_LEND, NULL))
+		return -1;
+	return futex_swap(c->uaddr, c->val, c->timeout, c->uaddr2, FUTEX_PRIVATE_FLAG);
+}
+
+static void start_holder(struct __test_metadata *_metadata, struct holder *h,
+			 enum ending ending)
+{
+	struct call *c = prepare_park(&h->call, &h->word);
+
+	h->ending = ending;
+	c->enter = be_holder;
+	c->arg = h;
+	c->fifo = h->fifo;
+	start(_metadata, c);
+	ASSERT_ASLEEP(c);
+	/* From now on it shows as asleep in the pipe. */
+	c->nr = SYS_read;
+	c->arg0 = pipes[h - holders][0];
+}
+
+static struct call *start_lender(struct __test_metadata *_metadata, struct holder *h)
+{
+	struct call *c = prepare_swap(&arena->other, &arena->own, &h->word, FUTEX_PRIVATE_FLAG);
+
+	c->enter = be_lender;
+	start(_metadata, c);
+	return c;
+}
+
+/* @lender is told that holders[@i] has blocked. */
+#define ASSERT_TOLD(i, lender)	ASSERT_RETURNS(holders[i].call.tid, 0, lender)
+
+static void end_holder(struct __test_metadata *_metadata, struct holder *h)
+{
+	ASSERT_EQ(1, write(pipes[h - holders][1], "x", 1));
+	ASSERT_RETURNS(1, 0, &h->call);
+}
+
+static void wait_given(struct __test_metadata *_metadata, struct holder *h)
+{
+	const long long limit = now() + PATIENCE;
+
+	while (!__atomic_load_n(&h->given, __ATOMIC_ACQUIRE)) {
+		ASSERT_LT(now(), limit);
+		usleep(100);
+	}
+}
+
+static void go_on(struct holder *h)
+{
+	__atomic_store_n(&h->go_on, true, __ATOMIC_RELEASE);
+}
+
+/* The thread of @c, which sleeps on own, is not told, and ends when it is woken. */
+static void expect_untold(struct __test_metadata *_metadata, struct call *c)
+{
+	usleep(10000);
+	end_swapper(_metadata, c, &arena->own, FUTEX_PRIVATE_FLAG);
+}
+
+FIXTURE(loan) {
+};
+
+/* Threads on one CPU hand over, others are woken. */
+FIXTURE_VARIANT(loan) {
+	bool one_cpu;
+};
+
+FIXTURE_VARIANT_ADD(loan, free) {
+};
+
+FIXTURE_VARIANT_ADD(loan, one_cpu) {
+	.one_cpu = true,
+};
+
+FIXTURE_SETUP(loan)
+{
+	int cpu[2], i;
+
+	if (loan(PR_FUTEX_LOAN_OFF, NULL))
+		SKIP(return, "this kernel has no PR_FUTEX_LOAN");
+	make_arena(_metadata, 0);
+	holders = mmap(NULL, 3 * sizeof(*holders), PROT_READ | PROT_WRITE,
+		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ASSERT_NE(MAP_FAILED, (void *)holders);
+	for (i = 0; i < 3; i++)
+		ASSERT_EQ(0, pipe2(pipes[i], O_CLOEXEC));
+	if (variant->one_cpu) {
+		two_cpus(cpu);
+		pin_to(0, cpu[0]);
+	}
+}
+
+FIXTURE_TEARDOWN(loan)
+{
+	if (host)
+		kill(host, SIGKILL);
+}
+
+TEST_F(loan, holder_sleeps_lender_told)
+{
+	start_holder(_metadata, &holders[0], SLEEPS);
+	ASSERT_TOLD(0, start_lender(_metadata, &holders[0]));
+	EXPECT_STILL_ASLEEP(&holders[0].call);
+	end_holder(_metadata, &holders[0]);
+}
+
+TEST_F(loan, each_of_several_told)
+{
+	struct call *lender;
+	int i;
+
+	for (i = 0; i < 3; i++) {
+		start_holder(_metadata, &holders[i], SLEEPS);
+		lender = start_lender(_metadata, &holders[i]);
+		ASSERT_TOLD(i, lender);
+	}
+	for (i = 0; i < 3; i++)
+		end_holder(_metadata, &holders[i]);
+}
+
+TEST_F(loan, swap_passes_it_on)
+{
+	struct call *lender;
+
+	holders[0].next = &holders[1];
+	start_holder(_metadata, &holders[1], SLEEPS);
+	start_holder(_metadata, &holders[0], SWAPS_ON);
+	lender = start_lender(_metadata, &holders[0]);
+	ASSERT_TOLD(1, lender);
+	EXPECT_STILL_ASLEEP(&holders[1].call);
+	end_holder(_metadata, &holders[1]);
+
+	/* The first one has nothing any more. */
+	prepare_swap(lender, &arena->own, NULL, FUTEX_PRIVATE_FLAG);
+	start(_metadata, lender);
+	ASSERT_ASLEEP(lender);
+	EXPECT_EQ(1, futex_wake(&holders[0].word, 1, FUTEX_PRIVATE_FLAG));
+	ASSERT_ASLEEP(&holders[0].call);
+	expect_untold(_metadata, lender);
+	end_holder(_metadata, &holders[0]);
+}
+
+TEST_F(loan, swap_home_ends_it)
+{
+	struct call *lender;
+
+	start_holder(_metadata, &holders[0], SWAPS_HOME);
+	lender = start_lender(_metadata, &holders[0]);
+	ASSERT_RETURNS(0, 0, lender);
+
+	prepare_swap(lender, &arena->own, NULL, FUTEX_PRIVATE_FLAG);
+	start(_metadata, lender);
+	ASSERT_ASLEEP(lender);
+	EXPECT_EQ(1, futex_wake(&holders[0].word, 1, FUTEX_PRIVATE_FLAG));
+	ASSERT_ASLEEP(&holders[0].call);
+	expect_untold(_metadata, lender);
+	end_holder(_metadata, &holders[0]);
+}
+
+TEST_F(loan, sleeps_on_purpose_keeps_it)
+{
+	struct call *lender;
+
+	holders[0].keeps = 1;
+	start_holder(_metadata, &holders[0], SLEEPS);
+	lender = start_lender(_metadata, &holders[0]);
+	ASSERT_ASLEEP(&holders[0].call);
+	expect_untold(_metadata, lender);
+	end_holder(_metadata, &holders[0]);
+}
+
+/* A swap without a target keeps it too. The sleep after it does not. */
+TEST_F(loan, parks_keeps_it)
+{
+	struct call *lender;
+
+	start_holder(_metadata, &holders[0], PARKS);
+	lender = start_lender(_metadata, &holders[0]);
+	ASSERT_ASLEEP(lender);
+	wait_given(_metadata, &holders[0]);
+	usleep(10000);
+	EXPECT_STILL_ASLEEP(lender);
+	EXPECT_EQ(1, futex_wake(&holders[0].word, 1, FUTEX_PRIVATE_FLAG));
+	ASSERT_TOLD(0, lender);
+	end_holder(_metadata, &holders[0]);
+}
+
+TEST_F(loan, holder_exits_lender_told)
+{
+	struct call *lender;
+
+	start_holder(_metadata, &holders[0], EXITS);
+	lender = start_lender(_metadata, &holders[0]);
+	ASSERT_TOLD(0, lender);
+	ASSERT_RETURNS(0, 0, &holders[0].call);
+}
+
+TEST_F(loan, child_of_the_holder_has_none)
+{
+	struct call *lender;
+
+	start_holder(_metadata, &holders[0], FORKS);
+	lender = start_lender(_metadata, &holders[0]);
+	wait_given(_metadata, &holders[0]);
+	/* The child sleeps. */
+	usleep(50000);
+	EXPECT_STILL_ASLEEP(lender);
+	go_on(&holders[0]);
+	ASSERT_TOLD(0, lender);
+	end_holder(_metadata, &holders[0]);
+	ASSERT_EQ(1, write(pipes[1][1], "x", 1));
+	ASSERT_LT(0, wait(NULL));
+}
+
+TEST_F(loan, target_takes_no_part)
+{
+	struct call *lender;
+
+	/* Of the lender itself: nothing is lent. */
+	holders[0].outsider = true;
+	start_holder(_metadata, &holders[0], SLEEPS);
+	lender = start_lender(_metadata, &holders[0]);
+	ASSERT_ASLEEP(&holders[0].call);
+	expect_untold(_metadata, lender);
+	end_holder(_metadata, &holders[0]);
+
+	/* Of a holder: it comes back. */
+	memset(holders, 0, 3 * sizeof(*holders));
+	holders[1].outsider = true;
+	start_holder(_metadata, &holders[1], SLEEPS);
+	holders[0].next = &holders[1];
+	start_holder(_metadata, &holders[0], SWAPS_ON);
+	lender = start_lender(_metadata, &holders[0]);
+	ASSERT_TOLD(0, lender);
+	end_holder(_metadata, &holders[1]);
+	EXPECT_EQ(1, futex_wake(&holders[0].word, 1, FUTEX_PRIVATE_FLAG));
+	end_holder(_metadata, &holders[0]);
+}
+
+TEST_F(loan, swap_on_a_shared_futex_gives_it_back)
+{
+	struct call *waiter = &arena->waiter[0], *lender;
+
+	start(_metadata, prepare_wait(waiter, &arena->spare, 0));
+	ASSERT_ASLEEP(waiter);
+	start_holder(_metadata, &holders[0], SHARES);
+	lender = start_lender(_metadata, &holders[0]);
+	ASSERT_TOLD(0, lender);
+	ASSERT_RETURNS(0, 0, waiter);
+	EXPECT_EQ(1, futex_wake(&holders[0].word, 1, 0));
+	ASSERT_RETURNS(0, 0, &holders[0].call);
+}
+
+/* A loan that was followed by another one is over. */
+TEST_F(loan, lender_interrupted_lends_again)
+{
+	struct call *lender;
+
+	handle(_metadata, SIGUSR1, 0);
+	holders[0].keeps = 1;
+	start_holder(_metadata, &holders[0], SLEEPS);
+	start_holder(_metadata, &holders[1], SLEEPS);
+	holders[1].keeps = 1;
+	lender = start_lender(_metadata, &holders[0]);
+	ASSERT_ASLEEP(&holders[0].call);
+	ASSERT_ASLEEP(lender);
+	signal_thread(_metadata, lender, SIGUSR1);
+	ASSERT_RETURNS(-1, EINTR, lender);
+	start_lender(_metadata, &holders[1]);
+	ASSERT_ASLEEP(lender);
+	ASSERT_ASLEEP(&holders[1].call);
+	end_holder(_metadata, &holders[0]);
+	expect_untold(_metadata, lender);
+	end_holder(_metadata, &holders[1]);
+}
+
+static long lend_and_wait_again(struct call *c)
+{
+	long ret = be_lender(c);
+
+	if (ret != -1 || errno != EINTR)
+		return 99;
+	__atomic_store_n(&arena->go, 1, __ATOMIC_RELEASE);
+	return futex_swap(c->uaddr, c->val, NULL, NULL, FUTEX_PRIVATE_FLAG);
+}
+
+/* A lender that was interrupted is told if it waits again. */
+TEST_F(loan, lender_interrupted_waits_again)
+{
+	struct call *lender;
+
+	handle(_metadata, SIGUSR1, 0);
+	start_holder(_metadata, &holders[0], PARKS);
+	lender = prepare_swap(&arena->other, &arena->own, &holders[0].word, FUTEX_PRIVATE_FLAG);
+	lender->enter = lend_and_wait_again;
+	start(_metadata, lender);
+	wait_given(_metadata, &holders[0]);
+	ASSERT_ASLEEP(lender);
+	signal_thread(_metadata, lender, SIGUSR1);
+	while (!__atomic_load_n(&arena->go, __ATOMIC_ACQUIRE))
+		usleep(100);
+	ASSERT_ASLEEP(lender);
+	EXPECT_EQ(1, futex_wake(&holders[0].word, 1, FUTEX_PRIVATE_FLAG));
+	ASSERT_TOLD(0, lender);
+	end_holder(_metadata, &holders[0]);
+}
+
+static long lend_three_times(struct call *c)
+{
+	if (be_lender(c) != -1 || errno != EINTR)
+		return 98;
+	__atomic_store_n(&arena->go, 1, __ATOMIC_RELEASE);
+	if (futex_swap(c->uaddr, c->val, NULL, &holders[1].word, FUTEX_PRIVATE_FLAG))
+		return 99;
+	return futex_swap(c->uaddr, c->val, NULL, &holders[2].word, FUTEX_PRIVATE_FLAG);
+}
+
+/* A place of an old loan that comes home is not lent again. */
+TEST_F(loan, old_loan_comes_home)
+{
+	struct call *lender;
+
+	handle(_metadata, SIGUSR1, 0);
+	holders[0].keeps = 1;
+	holders[1].keeps = 1;
+	start_holder(_metadata, &holders[0], THEN_HOME);
+	start_holder(_metadata, &holders[1], SLEEPS);
+	start_holder(_metadata, &holders[2], SLEEPS);
+	lender = prepare_swap(&arena->other, &arena->own, &holders[0].word, FUTEX_PRIVATE_FLAG);
+	lender->enter = lend_three_times;
+	start(_metadata, lender);
+	ASSERT_ASLEEP(&holders[0].call);
+	ASSERT_ASLEEP(lender);
+	signal_thread(_metadata, lender, SIGUSR1);
+	while (!__atomic_load_n(&arena->go, __ATOMIC_ACQUIRE))
+		usleep(100);
+	ASSERT_ASLEEP(&holders[1].call);
+	ASSERT_ASLEEP(lender);
+	ASSERT_EQ(1, write(pipes[0][1], "x", 1));
+	ASSERT_TOLD(2, lender);
+
+	EXPECT_EQ(1, futex_wake(&holders[0].word, 1, FUTEX_PRIVATE_FLAG));
+	end_holder(_metadata, &holders[0]);
+	end_holder(_metadata, &holders[1]);
+	end_holder(_metadata, &holders[2]);
+}
+
+TEST_F(loan, lender_is_gone)
+{
+	struct timespec ts = { .tv_nsec = 20 * NSEC_PER_MSEC };
+	struct call *lender;
+
+	holders[0].keeps = 1;
+	start_holder(_metadata, &holders[0], SLEEPS);
+	lender = prepare_swap(&arena->other, &arena->own, &holders[0].word, FUTEX_PRIVATE_FLAG);
+	lender->enter = be_lender;
+	lender->timeout = &ts;
+	start(_metadata, lender);
+	ASSERT_RETURNS(-1, ETIMEDOUT, lender);
+	ASSERT_EQ(0, pthread_join(lender->thread, NULL));
+	end_holder(_metadata, &holders[0]);
+}
+
+/* What is true of the read of a pipe is true of other sleeps. */
+TEST_F(loan, holder_sleeps_uninterruptibly)
+{
+	start_holder(_metadata, &holders[0], VFORKS);
+	ASSERT_TOLD(0, start_lender(_metadata, &holders[0]));
+	/* For the child and for the parent. */
+	ASSERT_EQ(1, write(pipes[0][1], "x", 1));
+	end_holder(_metadata, &holders[0]);
+}
+
+TEST_F(loan, holder_waits_on_a_futex)
+{
+	holders[0].futex = &arena->peer;
+	start_holder(_metadata, &holders[0], WAITS);
+	ASSERT_TOLD(0, start_lender(_metadata, &holders[0]));
+	ASSERT_EQ(1, futex_wake(&arena->peer, 1, FUTEX_PRIVATE_FLAG));
+	end_holder(_metadata, &holders[0]);
+}
+
+TEST_F(loan, holder_waits_for_a_pi_futex)
+{
+	holders[0].futex = &arena->peer;
+	ASSERT_EQ(0, futex_lock_pi(&arena->peer, NULL, 0, FUTEX_PRIVATE_FLAG));
+	start_holder(_metadata, &holders[0], LOCKS);
+	ASSERT_TOLD(0, start_lender(_metadata, &holders[0]));
+	ASSERT_EQ(0, futex_unlock_pi(&arena->peer, FUTEX_PRIVATE_FLAG));
+	end_holder(_metadata, &holders[0]);
+}
+
+TEST_F(loan, holder_waits_for_a_page)
+{
+	const size_t size = sysconf(_SC_PAGESIZE);
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffdio_zeropage zero = {};
+	int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
+	void *page;
+
+	if (fd < 0)
+		SKIP(return, "no userfaultfd (CONFIG_USERFAULTFD), or not for this user");
+	page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	ASSERT_NE(MAP_FAILED, page);
+	ASSERT_EQ(0, ioctl(fd, UFFDIO_API, &api));
+	reg.range.start = (unsigned long)page;
+	reg.range.len = size;
+	ASSERT_EQ(0, ioctl(fd, UFFDIO_REGISTER, &reg));
+
+	holders[0].futex = page;
+	start_holder(_metadata, &holders[0], FAULTS);
+	ASSERT_TOLD(0, start_lender(_metadata, &holders[0]));
+	zero.range = reg.range;
+	ASSERT_EQ(0, ioctl(fd, UFFDIO_ZEROPAGE, &zero));
+	end_holder(_metadata, &holders[0]);
+}
+
+/* To be preempted is no sleep, and to be stopped is one. */
+TEST_F(loan, holder_traced_and_stopped)
+{
+	struct call *lender;
+
+	start_host(_metadata, variant->one_cpu ? sched_getcpu() : -1);
+	start_holder(_metadata, &holders[0], SPINS);
+	lender = start_lender(_metadata, &holders[0]);
+	wait_given(_metadata, &holders[0]);
+	usleep(20000);
+	EXPECT_STILL_ASLEEP(lender);
+	ASSERT_EQ(0, ptrace(PTRACE_SEIZE, holders[0].call.tid, NULL, NULL));
+	ASSERT_EQ(0, ptrace(PTRACE_INTERRUPT, holders[0].call.tid, NULL, NULL));
+	ASSERT_TRUE(wait_stopped(holders[0].call.tid));
+	ASSERT_TOLD(0, lender);
+	go_on(&holders[0]);
+	ASSERT_EQ(0, ptrace(PTRACE_DETACH, holders[0].call.tid, NULL, NULL));
+	ASSERT_ASLEEP(&holders[0].call);
+	end_holder(_metadata, &holders[0]);
+}
+
+/* As are all threads, when their process is stopped. The lender is told afterwards. */
+TEST_F(loan, process_stopped_and_continued)
+{
+	struct call *lender;
+
+	start_host(_metadata, variant->one_cpu ? sched_getcpu() : -1);
+	start_holder(_metadata, &holders[0], SPINS);
+	lender = start_lender(_metadata, &holders[0]);
+	wait_given(_metadata, &holders[0]);
+	ASSERT_TRUE(stop_by_signal(&holders[0].call));
+	go_on(&holders[0]);
+	ASSERT_TRUE(continue_by_signal(&holders[0].call));
+	ASSERT_TOLD(0, lender);
+	end_holder(_metadata, &holders[0]);
+}
+
+TEST_F(loan, process_killed)
+{
+	int status;
+
+	start_host(_metadata, variant->one_cpu ? sched_getcpu() : -1);
+	start_holder(_metadata, &holders[0], SPINS);
+	start_lender(_metadata, &holders[0]);
+	wait_given(_metadata, &holders[0]);
+	ASSERT_EQ(0, kill(host, SIGKILL));
+	ASSERT_EQ(host, waitpid(host, &status, 0));
+	EXPECT_TRUE(WIFSIGNALED(status));
+	host = 0;
+}
+
+TEST_F(loan, holder_calls_exec)
+{
+	int status;
+
+	start_host(_metadata, variant->one_cpu ? sched_getcpu() : -1);
+	start_holder(_metadata, &holders[0], EXECS);
+	start_lender(_metadata, &holders[0]);
+	ASSERT_EQ(host, waitpid(host, &status, 0));
+	EXPECT_TRUE(WIFEXITED(status));
+	EXPECT_EQ(0, WEXITSTATUS(status));
+	host = 0;
+}
+
+/* A change of affinity that moves the holder lets it sleep for a moment. */
+TEST_F(loan, holder_moves_to_another_cpu)
+{
+	struct call *lender;
+	int cpu[2];
+
+	if (!two_cpus(cpu) && !variant->one_cpu)
+		SKIP(return, "needs two CPUs");
+	start_holder(_metadata, &holders[0], MOVES);
+	holders[0].cpu = variant->one_cpu ? cpu[0] : cpu[1];
+	lender = start_lender(_metadata, &holders[0]);
+	ASSERT_TOLD(0, lender);
+	end_holder(_metadata, &holders[0]);
+}
+
+/* No hand-off is possible then. */
+TEST_F(loan, holder_is_real_time)
+{
+	holders[0].fifo = true;
+	start_holder(_metadata, &holders[0], SLEEPS);
+	ASSERT_TOLD(0, start_lender(_metadata, &holders[0]));
+	end_holder(_metadata, &holders[0]);
+}
+
+TEST_F(loan, lender_is_real_time)
+{
+	struct call *lender = prepare_swap(&arena->other, &arena->own, &holders[0].word,
+					   FUTEX_PRIVATE_FLAG);
+
+	start_holder(_metadata, &holders[0], SLEEPS);
+	lender->enter = be_lender;
+	lender->fifo = true;
+	start(_metadata, lender);
+	ASSERT_TOLD(0, lender);
+	end_holder(_metadata, &holders[0]);
+}
+
+/* A thread that lends has its own place, and holds no other one. */
+TEST_F(loan, lender_takes_no_place)
+{
+	struct call *lender;
+
+	holders[0].lends = true;
+	start_holder(_metadata, &holders[0], SLEEPS);
+	lender = start_lender(_metadata, &holders[0]);
+	ASSERT_ASLEEP(&holders[0].call);
+	expect_untold(_metadata, lender);
+	end_holder(_metadata, &holders[0]);
+
+	memset(holders, 0, 3 * sizeof(*holders));
+	holders[1].lends = true;
+	start_holder(_metadata, &holders[1], SLEEPS);
+	holders[0].next = &holders[1];
+	start_holder(_metadata, &holders[0], SWAPS_ON);
+	lender = start_lender(_metadata, &holders[0]);
+	ASSERT_TOLD(0, lender);
+	end_holder(_metadata, &holders[1]);
+	EXPECT_EQ(1, futex_wake(&holders[0].word, 1, FUTEX_PRIVATE_FLAG));
+	end_holder(_metadata, &holders[0]);
+}
+
+/*
+ * Many blocks: one lender gives its place to whichever holder is parked, and each holder
+ * sleeps, swaps home or swaps on. A word says whose the place is. A holder that has slept
+ * cannot know whether the lender was told: it may have been woken before it slept. So it
+ * asks the word, which the lender changes when it is told. FUTEX_SWAP_LOANS=N in the
+ * environment: how many times the lender lends.
+ */
+enum { CROWD = 6, HOME = CROWD };
+
+static struct {
+	futex_t word;
+	int parked;
+	pthread_t thread;
+} crowd[CROWD];
+
+static int crowd_ends, place = HOME;
+
+static bool change(int *word, int from, int to)
+{
+	return __atomic_compare_exchange_n(word, &from, to, false, __ATOMIC_SEQ_CST,
+					   __ATOMIC_SEQ_CST);
+}
+
+static bool claim(int i)
+{
+	return change(&crowd[i].parked, 1, 0);
+}
+
+static void give(futex_t *word)
+{
+	__atomic_store_n(word, 0, __ATOMIC_SEQ_CST);
+}
+
+/*
+ * Parks, or hands the place over to @word. Returns true if a place has come with a loan. A
+ * thread that was given it before it slept has none.
+ */
+static bool wait_for_place(int i, futex_t *word)
+{
+	long ret = -1;
+
+	__atomic_store_n(&crowd[i].word, 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&crowd[i].parked, 1, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&crowd[i].word, __ATOMIC_SEQ_CST)) {
+		ret = futex_swap(&crowd[i].word, 1, NULL, word, FUTEX_PRIVATE_FLAG);
+		word = NULL;
+	}
+	return !ret;
+}
+
+static void *be_crowd(void *arg)
+{
+	const int i = (long)arg;
+	futex_t *next = NULL;
+	unsigned int seed = i;
+	int other;
+
+	loan(PR_FUTEX_LOAN_TAKE, NULL);
+	for (;;) {
+		const bool lent = wait_for_place(i, next);
+
+		if (__atomic_load_n(&crowd_ends, __ATOMIC_SEQ_CST))
+			return NULL;
+		next = NULL;
+		switch (lent ? rand_r(&seed) % 4 : 0) {
+		case 0:
+			break;
+		case 1:
+			other = rand_r(&seed) % CROWD;
+			if (other == i || !claim(other))
+				break;
+			next = &crowd[other].word;
+			if (!change(&place, i, other)) {
+				__atomic_store_n(&crowd[other].parked, 1, __ATOMIC_SEQ_CST);
+				next = NULL;
+			}
+			break;
+		case 2:
+			usleep(rand_r(&seed) % 50);
+			break;
+		case 3:
+			nanosleep(&(struct timespec){ .tv_nsec = 1 }, NULL);
+			break;
+		}
+		if (!next && change(&place, i, HOME))
+			next = &arena->own;
+		if (next)
+			give(next);
+	}
+}
+
+static long lend_to_crowd(struct call *c)
+{
+	const struct timespec limit = { .tv_sec = 60 };
+	const char *times = getenv("FUTEX_SWAP_LOANS");
+	long n = times ? atol(times) : 3000, told = 0, ret;
+	unsigned int seed = 7;
+
+	if (loan(PR_FUTEX_LOAN_LEND, NULL))
+		return -1;
+	while (n) {
+		const int i = rand_r(&seed) % CROWD;
+
+		if (!claim(i)) {
+			/* Those that have woken up go on. */
+			usleep(1);
+			continue;
+		}
+		n--;
+		__atomic_store_n(&place, i, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&arena->own, 1, __ATOMIC_SEQ_CST);
+		give(&crowd[i].word);
+		ret = futex_swap(&arena->own, 1, (void *)&limit, &crowd[i].word,
+				 FUTEX_PRIVATE_FLAG);
+		while (__atomic_load_n(&place, __ATOMIC_SEQ_CST) != HOME) {
+			if (ret > 0) {
+				told++;
+				__atomic_store_n(&place, HOME, __ATOMIC_SEQ_CST);
+				break;
+			}
+			if (ret < 0 && errno == ETIMEDOUT)
+				return -1;
+			ret = futex_swap(&arena->own, 1, (void *)&limit, NULL,
+					 FUTEX_PRIVATE_FLAG);
+		}
+	}
+	return told;
+}
+
+TEST_F_TIMEOUT(loan, many_blocks_all_told, 36000)
+{
+	struct call *lender = prepare(&arena->other, &arena->own, FUTEX_SWAP);
+	long i;
+
+	for (i = 0; i < CROWD; i++)
+		ASSERT_EQ(0, pthread_create(&crowd[i].thread, NULL, be_crowd, (void *)i));
+	lender->enter = lend_to_crowd;
+	start(_metadata, lender);
+	while (!is_done(lender))
+		usleep(10000);
+	ASSERT_LT(0, lender->ret);
+
+	__atomic_store_n(&crowd_ends, 1, __ATOMIC_SEQ_CST);
+	for (i = 0; i < CROWD; i++) {
+		while (pthread_tryjoin_np(crowd[i].thread, NULL)) {
+			give(&crowd[i].word);
+			futex_wake(&crowd[i].word, 1, FUTEX_PRIVATE_FLAG);
+			usleep(1000);
+		}
+	}
+}
+
+TEST_F(loan, bad_arguments)
+{
+	futex_t word = 0;
+
+	EXPECT_EQ(-1, loan(3, NULL));
+	EXPECT_EQ(EINVAL, errno);
+	EXPECT_EQ(-1, loan(PR_FUTEX_LOAN_LEND, (void *)&word));
+	EXPECT_EQ(EINVAL, errno);
+	EXPECT_EQ(-1, loan(PR_FUTEX_LOAN_OFF, (void *)&word));
+	EXPECT_EQ(EINVAL, errno);
+	EXPECT_EQ(-1, loan(PR_FUTEX_LOAN_TAKE, (char *)&word + 1));
+	EXPECT_EQ(EINVAL, errno);
+	EXPECT_EQ(-1, loan(PR_FUTEX_LOAN_TAKE, (void *)(LONG_MIN)));
+	EXPECT_EQ(EFAULT, errno);
+	EXPECT_EQ(-1, prctl(PR_FUTEX_LOAN, PR_FUTEX_LOAN_TAKE, 0, 1, 0));
+	EXPECT_EQ(EINVAL, errno);
+	EXPECT_EQ(0, loan(PR_FUTEX_LOAN_TAKE, NULL));
+	EXPECT_EQ(0, loan(PR_FUTEX_LOAN_LEND, NULL));
+	EXPECT_EQ(0, loan(PR_FUTEX_LOAN_OFF, NULL));
+}
+
+int main(int argc, char **argv)
+{
+	/* Called by itself: see EXECS. */
+	if (argc == 2 && !strcmp(argv[1], "--nothing"))
+		return 0;
+	need_futex_swap();
+	return test_harness_run(argc, argv);
+}
