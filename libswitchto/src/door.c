@@ -228,7 +228,8 @@ static int answer(struct place *place, struct switchto_door_message *message)
  */
 static inline bool may_repeat(int error)
 {
-	return !error || error == EAGAIN || error == EINTR || error == ETIMEDOUT || error == EFAULT;
+	return error <= 0 || error == EAGAIN || error == EINTR || error == ETIMEDOUT ||
+	       error == EFAULT;
 }
 
 /* Is it too late, after a sleep that ended with @error? ETIMEDOUT without a deadline is a filter's. */

@@ -71,14 +71,14 @@ static inline int futex_call(futex_word *word, int op, uint32_t val, const struc
 	return ret < 0 ? (int)-ret : 0;
 }
 
-/* futex_call() of an operation that may sleep. */
+/* The same of an operation that may sleep. Of FUTEX_SWAP, it can also be minus a TID: see futex_swap(). */
 static inline int futex_sleep(futex_word *word, int op, uint32_t val,
 			      const struct timespec *timeout, futex_word *word2, uint32_t val3)
 {
 	int error;
 
 	__sanitizer_syscall_pre_futex(word, op, val, timeout, word2, val3);
-	error = futex_call(word, op, val, timeout, word2, val3);
+	error = (int)-futex_answer(word, op, val, timeout, word2, val3);
 	__sanitizer_syscall_post_futex(error, word, op, val, timeout, word2, val3);
 	return error;
 }
@@ -103,8 +103,10 @@ static inline int futex_wait(futex_word *word, uint32_t val, const struct timesp
 /*
  * Wakes at most one on @wake, of which @hint is the TID, then sleeps while *word
  * is @val, for as long as @timeout says, relative. Whoever was on @wake has been
- * woken if the answer is 0, EAGAIN, EINTR or ETIMEDOUT. With NULL for @wake it
- * only sleeps, as futex_wait() does, and a hint finds the sleeper.
+ * woken if the answer is 0, EAGAIN, EINTR or ETIMEDOUT, or minus the TID of the
+ * thread that had the caller's place, if the place has come back: see
+ * switchto_lend(). With NULL for @wake it only sleeps, as futex_wait() does, and a
+ * hint finds the sleeper.
  */
 static inline int futex_swap(futex_word *word, uint32_t val, const struct timespec *timeout,
 			     futex_word *wake, uint32_t hint)

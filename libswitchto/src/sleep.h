@@ -53,6 +53,8 @@ static inline bool swap_woke(int error)
 	case ETIMEDOUT:
 		return true;
 	}
+	if (error < 0)
+		return true;
 	/*
 	 * The operation was there when it was probed for and is not now: the
 	 * process was moved to another kernel, or a filter was put in front of

@@ -31,6 +31,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 static inline uint32_t state_of(const struct thread *thread)
 {
@@ -156,16 +157,20 @@ static inline int park(struct thread *me, uint32_t waiting, const struct timespe
  *			501 insn (BM_SwitchTo, wake-wait, -icount)
  *	ETIMEDOUT	give up, unless a resume came in that instant: then
  *			return it, not the error
+ *	-TID		the same, of a thread that lends: its place is back
  *
  * Or the answer is a seccomp filter's, which came after the backend was chosen
  * (ETIMEDOUT without a deadline is no other's), and there was no sleep. So the
  * next one is in FUTEX_WAIT, which no hint finds but every wake-up: a filter that
- * makes FUTEX_SWAP's answers up must not have this go round and round.
+ * makes FUTEX_SWAP's answers up must not have this go round and round. Of a thread
+ * that takes part in loans, some are in FUTEX_SWAP first.
  */
+enum { SLEEPS_IN_SWAP = 100 };
+
 static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct timespec *deadline,
 			 int error)
 {
-	for (;;) {
+	for (int again = 0;; again++) {
 		delay_point(WOKEN);
 		switch (state_of(me)) {
 		case RESUMED:
@@ -189,11 +194,21 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 			}
 			continue;
 		default:
-			broken("FUTEX_WAIT", error);
+			if (error > 0)
+				broken("FUTEX_WAIT", error);
+			if (give_up(me, waiting)) {
+				probe_tid(wait_return, -1);
+				errno = EINPROGRESS;
+				return error;
+			}
+			continue;
 		}
 
 		delay_point(SLEEP);
-		error = futex_wait(&me->word, waiting, deadline);
+		/* A place that is lent comes only to a thread that waits in a swap, and so home. */
+		error = unlikely(switchto_this.loans) && again < SLEEPS_IN_SWAP ?
+				park(me, waiting, deadline) :
+				futex_wait(&me->word, waiting, deadline);
 	}
 }
 
@@ -342,6 +357,21 @@ static void deadline_after(const struct timespec *timeout, struct timespec *stor
 	*deadline = store;
 	if (__builtin_add_overflow(store->tv_sec, timeout->tv_sec, &store->tv_sec))
 		*deadline = NULL;
+}
+
+/* Linux with the patches: include/uapi/linux/prctl.h. */
+#define FUTEX_LOAN 0x4c4f414e
+
+int switchto_lend(int how, const void *keeps)
+{
+	if (unlikely(!known()))
+		return -1;
+	if (!switchto_is_swap)
+		return fail(ENOSYS);
+	if (prctl(FUTEX_LOAN, (unsigned long)how, keeps, 0UL, 0UL))
+		return -1;
+	switchto_this.loans = how != SWITCHTO_LENDS_NOT;
+	return 0;
 }
 
 pid_t switchto_self(void)

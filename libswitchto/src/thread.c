@@ -54,6 +54,7 @@ static void forked(void)
 {
 	struct thread *me = switchto_this.thread;
 
+	switchto_this.loans = false;
 	if (me && (atomic_load(&me->word) & WORD_STATE) != UNKNOWN)
 		return;
 	switchto_this.thread = switchto_this.swap = NULL;

@@ -106,6 +106,7 @@ struct this_thread {
 	struct thread *swap;   /* the same, NULL as well if the backend is another */
 	uint32_t running;      /* RUNNING with this thread's generation */
 	pid_t tid;
+	bool loans; /* takes part in them: switchto_lend() */
 };
 
 /* Prefixed nevertheless: in the static library they meet the program's names. */

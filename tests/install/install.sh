@@ -55,6 +55,7 @@ cat >"$work/wanted" <<-END
 	switchto_door_reply_wait
 	switchto_door_serve
 	switchto_door_wait
+	switchto_lend
 	switchto_let_go
 	switchto_place
 	switchto_resume

@@ -388,11 +388,69 @@ static void block_twice(void *sched)
 
 static void given_up_at_once(void **state)
 {
-	struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_MEASURE, 1);
+	struct switchto_sched *sched;
 
 	(void)state;
+	setenv("SWITCHTO_BLOCK", "monitor", true);
+	sched = new_sched_with(NULL, SWITCHTO_MEASURE, 1);
+	unsetenv("SWITCHTO_BLOCK");
 	spawn(sched, block_twice, sched);
 	run_tasks(sched);
+}
+
+/*
+ * Where the kernel tells that a task has blocked, another one runs before the monitor could take the
+ * slot: that has to see the task twice, 50 us apart.
+ */
+enum { BLOCKS = 100, MONITOR_TAKES = 45000 };
+
+static _Atomic long long blocked_at, soonest;
+static atomic_bool blocks_over;
+
+static void block_often(void *unused)
+{
+	(void)unused;
+	for (int i = 0; i < BLOCKS; i++) {
+		atomic_store(&blocked_at, now());
+		usleep(1000);
+		switchto_yield();
+	}
+	atomic_store(&blocks_over, true);
+}
+
+static void look_for_blocks(void *unused)
+{
+	(void)unused;
+	while (!atomic_load(&blocks_over)) {
+		const long long since = atomic_exchange(&blocked_at, 0);
+
+		if (since && now() - since < atomic_load(&soonest))
+			atomic_store(&soonest, now() - since);
+		switchto_yield();
+	}
+}
+
+static void kernel_tells(void **state)
+{
+	struct switchto_sched_options options = { .size = sizeof(options), .slots = 1 };
+	struct switchto_sched *sched;
+
+	(void)state;
+	setenv("SWITCHTO_BLOCK", "neither", true);
+	CHECK_ERR(&verdict, switchto_sched_create(&sched, &options), ENOTSUP);
+	setenv("SWITCHTO_BLOCK", "kernel", true);
+	if (switchto_lend(SWITCHTO_LENDS_NOT, NULL)) {
+		CHECK_ERR(&verdict, switchto_sched_create(&sched, &options), ENOSYS);
+		unsetenv("SWITCHTO_BLOCK");
+		return;
+	}
+	CHECK_EQ(&verdict, switchto_sched_create(&sched, &options), 0);
+	unsetenv("SWITCHTO_BLOCK");
+	atomic_store(&soonest, NSEC_PER_SEC);
+	spawn(sched, block_often, NULL);
+	spawn(sched, look_for_blocks, NULL);
+	run_tasks(sched);
+	assert_true(atomic_load(&soonest) < MONITOR_TAKES);
 }
 
 static void not_measured(void **state)
@@ -414,8 +472,9 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(stolen),	    cmocka_unit_test(visited),
 		cmocka_unit_test(not_possible),	    cmocka_unit_test(measured),
-		cmocka_unit_test(given_up_at_once), cmocka_unit_test(not_measured),
-		cmocka_unit_test(placed),	    cmocka_unit_test(let_go),
+		cmocka_unit_test(given_up_at_once), cmocka_unit_test(kernel_tells),
+		cmocka_unit_test(not_measured),	    cmocka_unit_test(placed),
+		cmocka_unit_test(let_go),
 	};
 
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;

@@ -260,6 +260,10 @@ enum {
  * The environment variable SWITCHTO_ENGINE chooses the engine: "epoll", or "io_uring", which is the
  * default where the system allows it. Descriptors that can be polled are polled by epoll with both.
  *
+ * SWITCHTO_BLOCK in the environment chooses how the scheduler learns that a task blocks in a system
+ * call of its own, in a page fault or on a lock: "kernel", and other tasks run at once, or "monitor".
+ * The default is "kernel" where the kernel can tell.
+ *
  * On a kernel without FUTEX_SWAP the threads of a slot are bound to one CPU, which may change:
  * SWITCHTO_STAY in switchto.h. A task that starts a thread or a program makes its own thread
  * SWITCHTO_FREE before that, or they are bound, too. The option SWITCHTO_NO_PLACE leaves all threads
@@ -268,10 +272,10 @@ enum {
  * Return: 0, or -1 and errno: EINVAL, an option is not possible, or the policy can't be used with
  * SWITCHTO_STEAL (switchto_fair), or has no function enqueue or pick; ENOMEM; EAGAIN, no thread
  * with a stack of this size; EMFILE, ENFILE, no descriptor left (three for each slot); ENOSPC, no
- * watch of epoll left; ENOTSUP, SWITCHTO_ENGINE names no engine; EPERM,
- * ENOSYS, SWITCHTO_ENGINE is "io_uring", and a sysctl or a seccomp filter forbids io_uring, Linux
- * is older than 5.6, or the library was built without it; or an initialization error of the core
- * (switchto.h).
+ * watch of epoll left; ENOTSUP, SWITCHTO_ENGINE names no engine, or SWITCHTO_BLOCK neither of the two;
+ * EPERM, ENOSYS, SWITCHTO_ENGINE is "io_uring", and a sysctl or a seccomp filter forbids io_uring,
+ * Linux is older than 5.6, or the library was built without it; ENOSYS, SWITCHTO_BLOCK is "kernel",
+ * and the kernel cannot tell; or an initialization error of the core (switchto.h).
  */
 int switchto_sched_create(struct switchto_sched **sched_out,
 			  const struct switchto_sched_options *options);

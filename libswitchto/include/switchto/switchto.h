@@ -277,6 +277,39 @@ int switchto_let_go(pid_t tid);
 enum { SWITCHTO_FREE, SWITCHTO_TOGETHER, SWITCHTO_STAY };
 
 /**
+ * switchto_lend() - learn when a thread blocks to which the caller has handed its place
+ * @how:	SWITCHTO_LENDS: each switch of the caller lends its place on the CPU to the
+ *		target, each switch of the target passes it on, and a switch to the caller
+ *		brings it home.
+ *		SWITCHTO_TAKES: the caller can have a place that is lent.
+ *		SWITCHTO_LENDS_NOT: neither, as at first
+ * @keeps:	with SWITCHTO_TAKES, a word of 32 bits, or NULL. While the word is not 0, the caller
+ *		sleeps on purpose, and keeps the place. The kernel reads it until the thread ends
+ *		or calls this again
+ *
+ * For schedulers. If the thread that has the place goes to sleep anywhere but in a switch or a wait
+ * of this library, or ends, the place comes back: the lender's switch or wait fails with EINPROGRESS,
+ * and returns minus the TID of that thread. If the lender was resumed as well, it returns that, and is
+ * not told. The thread goes on when it wakes up, and is not told either. Its sleep may even be over: it
+ * may have been woken while it went to sleep. A task of the scheduling layer must not call this.
+ *
+ * A place is lent only to a thread that takes part, that belongs to the same process, and that waits
+ * already when it is switched to. If a thread that has a place switches to another one, the place
+ * comes back.
+ *
+ * Return: 0, or -1 and errno: EINVAL, a bad argument, or this kernel has no PR_FUTEX_LOAN; ENOSYS, the
+ * backend is another one; EFAULT, @keeps is outside the address space; ENOMEM; the initialization
+ * errors.
+ *
+ * Rests on prctl(PR_FUTEX_LOAN), kernel/futex/loan.c of the patches for Linux 6.12 and 7.3. About 20
+ * instructions for each switch that passes a place on, none for others. Thread-safe. Not
+ * async-signal-safe. It orders nothing: what the threads share is ordered by their switches.
+ */
+int switchto_lend(int how, const void *keeps);
+
+enum { SWITCHTO_LENDS_NOT, SWITCHTO_TAKES, SWITCHTO_LENDS };
+
+/**
  * switchto_backend() - name the backend in use
  *
  * Return: "swap" or "wake-wait", a constant string; or NULL: the initialization errors.

@@ -344,11 +344,15 @@ bool switchto_dispatch_make(struct worker *me)
 
 bool switchto_dispatch_switched(struct worker *me, pid_t result)
 {
-	if (result == -1) {
+	if (result < 0) {
 		switchto_owner_check_fork(me->sched);
-		/* The next one may have taken the slot already, ended with the scheduler, and be gone. */
-		if (errno != ESRCH)
+		if (errno == EINPROGRESS) {
+			if (switchto_owner_reclaim(me, -result))
+				return true;
+		} else if (errno != ESRCH) {
+			/* The next one may have taken the slot, ended with the scheduler, and be gone. */
 			switchto_broken("switchto_switch");
+		}
 	}
 	return switchto_owner_await(me);
 }

@@ -51,17 +51,47 @@ void switchto_owner_grant(struct worker *worker, struct slot *slot)
 bool switchto_owner_await(struct worker *me)
 {
 	struct slot *slot;
+	pid_t by;
 
 	while (!(slot = atomic_exchange_explicit(&me->granted, NULL, memory_order_acquire))) {
 		if (atomic_load_explicit(&me->exits, memory_order_relaxed))
 			return false;
-		if (unlikely(switchto_wait(NULL) == -1)) {
+		by = switchto_wait(NULL);
+		if (unlikely(by < 0)) {
 			switchto_owner_check_fork(me->sched);
-			switchto_broken("switchto_wait");
+			if (errno != EINPROGRESS)
+				switchto_broken("switchto_wait");
+			if (switchto_owner_reclaim(me, -by))
+				return true;
 		}
 	}
 	window();
 	me->slot = slot;
+	return true;
+}
+
+bool switchto_owner_reclaim(struct worker *me, pid_t tid)
+{
+	struct slot *slot = me->slot;
+	uint32_t owner;
+
+	/* A task that is alone has nothing to lose. */
+	if (me != slot->dispatcher ||
+	    atomic_load_explicit(&me->sched->tasks, memory_order_relaxed) < 2)
+		return false;
+	do {
+		owner = atomic_load(&slot->owner);
+		/* The TID belongs to the owner, or to a later one: then the word has changed. */
+		if (state_of(owner) == INSIDE ||
+		    atomic_load_explicit(&slot->tid, memory_order_relaxed) != tid)
+			return false;
+		/* A visit is short. */
+		if (state_of(owner) == VISITED)
+			sched_yield();
+	} while (state_of(owner) == VISITED || !take(slot, owner));
+	atomic_fetch_add_explicit(&slot->stats.retakes, 1, memory_order_relaxed);
+	probe2(retake, slot, tid);
+	switchto_owner_begin(me, slot);
 	return true;
 }
 

@@ -166,6 +166,11 @@ void switchto_owner_grant(struct worker *worker, struct slot *slot);
 void switchto_owner_begin(struct worker *me, struct slot *slot);
 /* @me has no slot: waits until it is given one. False if it is to end. */
 bool switchto_owner_await(struct worker *me);
+/*
+ * @me, a dispatcher, was told that thread @tid has blocked: takes the slot from it. False: that has
+ * passed the slot on meanwhile, or is inside. Then the monitor sees who blocks next.
+ */
+bool switchto_owner_reclaim(struct worker *me, pid_t tid);
 /* Waits for its slot, which was taken: inside afterwards. */
 void switchto_owner_regain(struct worker *me);
 

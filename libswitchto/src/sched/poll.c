@@ -139,13 +139,18 @@ static ALWAYS_INLINE void take_events(struct slot *slot, const struct epoll_even
 
 long switchto_poll_events(struct slot *slot, nsec_t timeout, bool looks)
 {
+	struct worker *me = switchto_current;
 	struct epoll_event events[EVENTS];
 	long n;
 
+	if (unlikely(!me))
+		switchto_owner_check_fork(slot->sched);
+	atomic_store_explicit(&me->keeps, 1, memory_order_relaxed);
 	if (timeout == 0 || timeout == NEVER)
 		n = EPOLL_WAIT(slot->epoll, events, looks ? LOOK_EVENTS : EVENTS, timeout ? -1 : 0);
 	else
 		n = wait_for_time(slot->epoll, events, timeout);
+	atomic_store_explicit(&me->keeps, 0, memory_order_relaxed);
 	if (unlikely(n < 0))
 		switchto_owner_check_fork(slot->sched);
 	take_events(slot, events, n);

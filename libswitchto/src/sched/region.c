@@ -54,7 +54,8 @@ int switchto_block_begin(void)
 	probe(block_begin);
 	/* As the monitor would, but at once. That saves what the others wait for the monitor. */
 	last = atomic_load_explicit(&me->slot->last_region, memory_order_relaxed);
-	if (last != REGION_SHORT) {
+	/* The kernel tells if it sleeps. But after a very long one it may compute. */
+	if (last == REGION_VERY_LONG || (last != REGION_SHORT && !me->sched->lends)) {
 		me->gave_up = switchto_now();
 		switchto_region_take(me->slot, owner_word(me->epoch, BLOCKING),
 				     last == REGION_VERY_LONG);

@@ -182,6 +182,21 @@ static bool keeps_together(const struct switchto_sched_options *options)
 	return !options->place && (!place || strcmp(place, "free") != 0);
 }
 
+/* Whether the kernel is to tell of tasks that block. 0 or an error number. */
+static int choose_block(struct switchto_sched *sched)
+{
+	const char *block = secure_getenv("SWITCHTO_BLOCK");
+
+	if (block && strcmp(block, "monitor") == 0)
+		return 0;
+	if (block && strcmp(block, "kernel") != 0)
+		return ENOTSUP;
+	/* A word that is nowhere: the caller keeps what it has chosen. */
+	// NOLINTNEXTLINE(performance-no-int-to-ptr): it is not to be an address
+	sched->lends = switchto_lend(SWITCHTO_TAKES, (const void *)-4L) && errno == EFAULT;
+	return block && !sched->lends ? ENOSYS : 0;
+}
+
 int switchto_sched_create(struct switchto_sched **sched_out,
 			  const struct switchto_sched_options *options)
 {
@@ -228,6 +243,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	sched->slice = chosen.slice < 0 ? NEVER : chosen.slice ? chosen.slice : SLICE;
 	sched->generation = switchto_generation;
 	sched->together = keeps_together(&chosen);
+	error = choose_block(sched);
 	switchto_worker_take_model(sched);
 	pthread_mutex_init(&sched->lock, NULL);
 	while (!error && sched->slots < chosen.slots) {

@@ -128,6 +128,7 @@ struct worker {
 	/* Epochs in which, in a call, there was no budget; in which it did not give way, though due. */
 	uint32_t ran_out, put_off;
 	struct switchto_task *task;
+	_Atomic uint32_t keeps;		 /* it sleeps, and keeps its slot: switchto_lend() */
 	bool in_region;			 /* a blocking one */
 	nsec_t gave_up;			 /* when it began, and gave the slot up; 0: it did not */
 	struct worker *next_idle, *next; /* among the idle ones; among all */
@@ -228,6 +229,7 @@ struct switchto_sched {
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
 	pthread_t monitor_thread;
 	nsec_t slice;		  /* NEVER: tasks have no slices */
+	bool lends;		  /* the kernel tells of tasks that block: switchto_lend() */
 	_Atomic uint32_t at_work; /* dispatchers that have not ended, but the first */
 	/* Changed with the lock: see is_over(), worker.c. */
 	atomic_bool over;	/* all dispatchers have found no tasks, and end */

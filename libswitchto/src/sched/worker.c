@@ -188,11 +188,21 @@ static void dispatch(struct worker *me)
 	while (goes_on || !is_over(me->sched));
 }
 
+/* The dispatcher of a slot lends it to tasks, and is told of those that block. */
+static void begin_lending(struct worker *me)
+{
+	if (me->sched->lends)
+		switchto_lend(SWITCHTO_LENDS, NULL);
+}
+
 void switchto_worker_dispatch(struct worker *me, struct slot *slot)
 {
 	slot->dispatcher = me;
 	switchto_owner_begin(me, slot);
+	begin_lending(me);
 	dispatch(me);
+	if (me->sched->lends)
+		switchto_lend(SWITCHTO_LENDS_NOT, NULL);
 }
 
 /* The task of @me has ended. False: the thread is to end. */
@@ -214,6 +224,7 @@ static void serve(struct worker *me)
 			while (take_next(me));
 			return;
 		}
+		begin_lending(me);
 		dispatch(me);
 		if (atomic_fetch_sub(&me->sched->at_work, 1) == 1)
 			switchto_futex_wake(&me->sched->at_work);
@@ -231,6 +242,9 @@ void *switchto_worker_main(void *worker)
 	/* Without the option, SWITCHTO_PLACE=together could bind it. */
 	switchto_place(me->sched->together ? SWITCHTO_STAY : SWITCHTO_FREE);
 	switchto_current = me;
+	/* Without memory for it, the place goes back whenever it comes to this thread. */
+	if (me->sched->lends)
+		switchto_lend(SWITCHTO_TAKES, &me->keeps);
 	pthread_cleanup_push(thread_exits, NULL);
 	serve(me);
 	pthread_cleanup_pop(false);
