@@ -399,7 +399,7 @@ static void given_up_at_once(void **state)
 }
 
 /*
- * Where the kernel tells that a task has blocked, another one runs before the monitor could take the
+ * If the kernel tells that a task has blocked, another one runs before the monitor could take the
  * slot: that has to see the task twice, 50 us apart.
  */
 enum { BLOCKS = 100, MONITOR_TAKES = 45000 };

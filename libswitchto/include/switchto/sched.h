@@ -261,8 +261,8 @@ enum {
  * default where the system allows it. Descriptors that can be polled are polled by epoll with both.
  *
  * SWITCHTO_BLOCK in the environment chooses how the scheduler learns that a task blocks in a system
- * call of its own, in a page fault or on a lock: "kernel", and other tasks run at once, or "monitor".
- * The default is "kernel" where the kernel can tell.
+ * call of its own, in a page fault or on a lock: "monitor", the default, or "kernel", and other tasks
+ * run at once. With "kernel" a task also loses its slot by a sleep of some microseconds.
  *
  * On a kernel without FUTEX_SWAP the threads of a slot are bound to one CPU, which may change:
  * SWITCHTO_STAY in switchto.h. A task that starts a thread or a program makes its own thread

@@ -187,14 +187,14 @@ static int choose_block(struct switchto_sched *sched)
 {
 	const char *block = secure_getenv("SWITCHTO_BLOCK");
 
-	if (block && strcmp(block, "monitor") == 0)
+	if (!block || strcmp(block, "monitor") == 0)
 		return 0;
-	if (block && strcmp(block, "kernel") != 0)
+	if (strcmp(block, "kernel") != 0)
 		return ENOTSUP;
 	/* A word that is nowhere: the caller keeps what it has chosen. */
 	// NOLINTNEXTLINE(performance-no-int-to-ptr): it is not to be an address
 	sched->lends = switchto_lend(SWITCHTO_TAKES, (const void *)-4L) && errno == EFAULT;
-	return block && !sched->lends ? ENOSYS : 0;
+	return sched->lends ? 0 : ENOSYS;
 }
 
 int switchto_sched_create(struct switchto_sched **sched_out,
