@@ -302,7 +302,7 @@ enum { SWITCHTO_FREE, SWITCHTO_TOGETHER, SWITCHTO_STAY };
  * errors.
  *
  * Rests on prctl(PR_FUTEX_LOAN), kernel/futex/loan.c of the patches for Linux 6.12 and 7.3. About 20
- * instructions for each switch that passes a place on, none for others. Thread-safe. Not
+ * instructions for each switch that passes a place on. Thread-safe. Not
  * async-signal-safe. It orders nothing: what the threads share is ordered by their switches.
  */
 int switchto_lend(int how, const void *keeps);
