@@ -32,7 +32,6 @@ static struct timespec in_1000_seconds(void)
 
 static void park_here(void *unused)
 {
-	(void)unused;
 	parked = switchto_self();
 	switchto_park(NULL);
 }
@@ -41,7 +40,6 @@ static void sleep_here(void *unused)
 {
 	const struct timespec later = in_1000_seconds();
 
-	(void)unused;
 	sleeping = switchto_self();
 	switchto_sleep_until(&later);
 }
@@ -51,14 +49,12 @@ static void read_here(void *unused)
 	const struct timespec later = in_1000_seconds();
 	char byte;
 
-	(void)unused;
 	reading = switchto_self();
 	switchto_read(pipe_fds[0], &byte, 1, &later);
 }
 
 static void lock_here(void *unused)
 {
-	(void)unused;
 	locking = switchto_self();
 	switchto_mutex_lock(&mutex);
 	switchto_mutex_unlock(&mutex);
@@ -67,7 +63,6 @@ static void lock_here(void *unused)
 /* The slot is taken from this one, and from the next. */
 static void block_here(void *unused)
 {
-	(void)unused;
 	switchto_block_begin();
 	atomic_store(&blocked, switchto_self());
 	pause();
@@ -76,7 +71,6 @@ static void block_here(void *unused)
 
 static void get_stuck_here(void *unused)
 {
-	(void)unused;
 	atomic_store(&stuck, switchto_self());
 	while (pause())
 		;
@@ -84,15 +78,11 @@ static void get_stuck_here(void *unused)
 
 static void get_ready_here(void *unused)
 {
-	(void)unused;
 	ready = switchto_self();
 	switchto_park(NULL);
 }
 
-static void begin_here(void *unused)
-{
-	(void)unused;
-}
+static void begin_here(void *unused) {}
 
 __attribute__((noinline)) void stop_here(void)
 {
@@ -110,7 +100,6 @@ static void run_here(void *unused)
 {
 	struct switchto_task *blocking;
 
-	(void)unused;
 	running = switchto_self();
 	switchto_mutex_lock(&mutex);
 	spawn(park_here, NULL);

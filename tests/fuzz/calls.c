@@ -884,8 +884,6 @@ static long compat_futex(long nr, const uint32_t *arg)
 
 static long compat_futex(long nr, const uint32_t *arg)
 {
-	(void)nr;
-	(void)arg;
 	errno = ENOSYS;
 	return -1;
 }

@@ -17,12 +17,6 @@
 #include "delay.h"
 #include "dice.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-
 static struct dice dice;
 
 static struct {
@@ -74,7 +68,6 @@ static void scribble(void)
 
 void switchto_delay_point(enum switchto_delay where)
 {
-	(void)where;
 	if (hostile.on && roll(&dice, 3) == 0)
 		scribble();
 }

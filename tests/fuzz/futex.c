@@ -115,15 +115,11 @@ void give_up(const char *format, ...)
 
 /* --- workers ---------------------------------------------------------------------- */
 
-static void on_signal(int sig)
-{
-	(void)sig;
-}
+static void on_signal(int sig) {}
 
 /* Asked to end: not before all is as it was. */
 static void on_end(int sig)
 {
-	(void)sig;
 	atomic_store(&shared->stop, true);
 	atomic_store(&shared->failed, true);
 }
@@ -133,7 +129,6 @@ static void on_leave(int sig)
 {
 	struct worker *me = this_worker;
 
-	(void)sig;
 	if (me && me->in_call) {
 		me->in_call = 0;
 		siglongjmp(me->out, 1);
@@ -144,7 +139,6 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 {
 	struct worker *me = this_worker;
 
-	(void)context;
 	if (me && me->in_access && info->si_code > 0)
 		siglongjmp(me->fault, 1);
 	/*

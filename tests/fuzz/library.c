@@ -21,16 +21,7 @@
 
 #include <switchto/switchto.h>
 
-#include <errno.h>
 #include <getopt.h>
-#include <limits.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 
 #define NAME "fuzz_library"
 #define MOST_SEATS 32
@@ -412,7 +403,6 @@ static void on_signal(int sig)
 	static const enum whom whoms[] = { SIBLING, SIBLING, OWN, EXITED, NONE, PAST_LARGEST };
 	uint32_t chance;
 
-	(void)sig;
 	if (!mine)
 		return;
 	chance = (uint32_t)atomic_fetch_add(&mine->handled, 1) * 2654435761u;
@@ -423,7 +413,6 @@ static void on_signal(int sig)
 /* "Leaving a handler that interrupted a wait with siglongjmp() gives that wait up." */
 static void on_jump(int sig)
 {
-	(void)sig;
 	if (!mine)
 		return;
 	atomic_fetch_add(&mine->handled, 1);
@@ -822,7 +811,6 @@ static void set_handlers(void)
 
 static int sleep_for_ever(void *arg)
 {
-	(void)arg;
 	while (pause() < 0)
 		;
 	return 1;

@@ -6,9 +6,6 @@
 #include "http.h"
 #include "support.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static int status_of(const char *text)
 {
 	struct http_request request;
@@ -20,12 +17,11 @@ static int status_of(const char *text)
 	return request.status;
 }
 
-static void requests(void **state)
+TEST(requests)
 {
 	static char long_head[HTTP_HEAD_MAX];
 	struct http_request request;
 
-	(void)state;
 	assert_int_equal(http_parse("GET / HT", 8, &request), 0);
 	http_parse("GET /a%20b?c HTTP/1.1\r\n\r\nGET", 28, &request);
 	assert_string_equal(request.path, "a b");
@@ -99,11 +95,10 @@ static const struct {
 	{ "GET /\n HTTP/1.1", 400 },
 };
 
-static void first_lines_of_requests(void **state)
+TEST(first_lines_of_requests)
 {
 	char text[2 * HTTP_PATH_MAX];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(first_lines) / sizeof(*first_lines); i++) {
 		snprintf(text, sizeof(text), "%s\r\n\r\n", first_lines[i].line);
 		if (status_of(text) != first_lines[i].status)
@@ -256,9 +251,8 @@ static const struct {
 	{ "Connection: not-close", 200, false },
 };
 
-static void heads_of_requests(void **state)
+TEST(heads_of_requests)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof(heads) / sizeof(*heads); i++) {
 		struct http_request request;
 		char text[256];
@@ -278,7 +272,7 @@ static void heads_of_requests(void **state)
 }
 
 /* The answer to a HEAD has no body, whatever is wrong with the request. */
-static void heads_only(void **state)
+TEST(heads_only)
 {
 	static const char *const texts[] = {
 		"HEAD / HTTP/1.1\r\n\r\n",	   "\r\nHEAD / HTTP/1.1\r\n\r\n",
@@ -289,7 +283,6 @@ static void heads_only(void **state)
 	};
 	const size_t count = sizeof(texts) / sizeof(*texts);
 
-	(void)state;
 	for (size_t i = 0; i < count; i++) {
 		const bool head = i < count - 2;
 		struct http_request request;
@@ -304,7 +297,7 @@ static void heads_only(void **state)
 }
 
 /* Not text: what does not become right with further bytes is refused at once. */
-static void bytes_of_requests(void **state)
+TEST(bytes_of_requests)
 {
 	static const struct {
 		const char *text;
@@ -330,7 +323,6 @@ static void bytes_of_requests(void **state)
 		{ "GET / HTTP/1.1\r\n\r\n\0\n", 20, 18, 200 },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct http_request request;
 		const size_t head = http_parse(rows[i].text, rows[i].size, &request);
@@ -340,13 +332,12 @@ static void bytes_of_requests(void **state)
 	}
 }
 
-static void many_fields(void **state)
+TEST(many_fields)
 {
 	char text[HTTP_HEAD_MAX + 1];
 	struct http_request request;
 	int size;
 
-	(void)state;
 	for (int fields = HTTP_FIELDS_MAX - 1; fields <= HTTP_FIELDS_MAX + 1; fields++) {
 		size = snprintf(text, sizeof(text), "GET / HTTP/1.1\r\n");
 		for (int i = 0; i < fields; i++)
@@ -369,11 +360,5 @@ static void many_fields(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest cases[] = {
-		cmocka_unit_test(requests),	     cmocka_unit_test(first_lines_of_requests),
-		cmocka_unit_test(heads_of_requests), cmocka_unit_test(bytes_of_requests),
-		cmocka_unit_test(many_fields),	     cmocka_unit_test(heads_only),
-	};
-
-	return cmocka_run_group_tests_name("requests", cases, NULL, NULL);
+	return run_group(NULL, NULL, NULL);
 }

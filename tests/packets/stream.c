@@ -9,11 +9,6 @@
 #include "support.h"
 #include "table.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 /* --- streams --- */
 
 enum { BYTES = 100000, FLYING = 128, STEP = 1000000 };
@@ -122,21 +117,19 @@ static void transfer(uint64_t seed, unsigned int lose, unsigned int twice)
 	free(network);
 }
 
-static void streams_survive(void **state)
+TEST(streams_survive)
 {
-	(void)state;
 	transfer(1, 0, 0);
 	for (uint64_t seed = 2; seed < 2 + (uint64_t)LOOPS(10); seed++)
 		transfer(seed, 20, 10);
 }
 
-static void nobody_answers(void **state)
+TEST(nobody_answers)
 {
 	uint8_t packet[STREAM_PACKET];
 	struct stream stream;
 	int64_t now = 1;
 
-	(void)state;
 	stream_init(&stream, 1);
 	assert_int_equal(stream_due(&stream), INT64_MAX);
 	assert_int_equal(stream_write(&stream, "x", 1), 0);
@@ -152,13 +145,12 @@ static void nobody_answers(void **state)
 }
 
 /* A reader that does not read stops the writer: no memory for more than the window. */
-static void nobody_reads(void **state)
+TEST(nobody_reads)
 {
 	uint8_t packet[STREAM_PACKET];
 	struct stream a, b;
 	size_t size;
 
-	(void)state;
 	stream_init(&a, 1);
 	stream_init(&b, 1);
 	for (int i = 0; i < STREAM_WINDOW; i++)
@@ -177,14 +169,13 @@ static void nobody_reads(void **state)
 	stream_end(&b);
 }
 
-static void bad_packets(void **state)
+TEST(bad_packets)
 {
 	uint8_t packet[STREAM_PACKET + 1] = { 0 }, good[STREAM_PACKET];
 	struct stream a, b;
 	uint32_t session;
 	size_t size;
 
-	(void)state;
 	stream_init(&a, 5);
 	stream_init(&b, 5);
 	assert_int_equal(stream_write(&a, "hello", 5), 0);
@@ -225,12 +216,11 @@ static void bad_packets(void **state)
 
 /* --- the table --- */
 
-static void table_holds(void **state)
+TEST(table_holds)
 {
 	static int values[1000];
 	struct table table;
 
-	(void)state;
 	assert_int_equal(table_init(&table, 500), 0);
 	for (int turn = 0; turn < LOOPS(50000); turn++) {
 		const unsigned int n = roll(1000);
@@ -288,9 +278,8 @@ static void check_gather(bool gso, unsigned int messages_wanted, unsigned int bu
 	batch_free(batch);
 }
 
-static void answers_are_gathered(void **state)
+TEST(answers_are_gathered)
 {
-	(void)state;
 	check_gather(true, 32, 64);
 	check_gather(false, 320, 64);
 }
@@ -382,26 +371,17 @@ static void check_cipher(bool kernel)
 	crypto_free(client);
 }
 
-static void by_library(void **state)
+TEST(by_library)
 {
-	(void)state;
 	check_cipher(false);
 }
 
-static void by_kernel(void **state)
+TEST(by_kernel)
 {
-	(void)state;
 	check_cipher(true);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(streams_survive), cmocka_unit_test(nobody_answers),
-		cmocka_unit_test(nobody_reads),	   cmocka_unit_test(bad_packets),
-		cmocka_unit_test(table_holds),	   cmocka_unit_test(answers_are_gathered),
-		cmocka_unit_test(by_library),	   cmocka_unit_test(by_kernel),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_group(NULL, NULL, NULL);
 }

@@ -5,18 +5,7 @@
  */
 #include "sched.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <switchto/switchto.h>
 
 #define MSEC 1000000LL
 
@@ -62,7 +51,6 @@ static struct switchto_sched *with_slice(int64_t slice, unsigned int wanted, uns
 	};
 	struct switchto_sched *sched;
 
-	verdict = (struct verdict){ 0 };
 	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	return sched;
 }
@@ -159,7 +147,6 @@ static void receive(void *arg)
 {
 	static char bytes[512];
 
-	(void)arg;
 	while (goes_on()) {
 		CHECK(&verdict, switchto_recv(flooded[0], bytes, sizeof(bytes), 0, NULL) > 0);
 		atomic_fetch_add(&calls, 1);
@@ -172,7 +159,6 @@ static void read_zeros(void *arg)
 	int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
 	char *bytes = malloc(MEGABYTE);
 
-	(void)arg;
 	while (goes_on())
 		CHECK(&verdict, switchto_read(fd, bytes, MEGABYTE, NULL) > 0);
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
@@ -181,7 +167,6 @@ static void read_zeros(void *arg)
 
 static void poll_for_ever(void *arg)
 {
-	(void)arg;
 	while (goes_on())
 		CHECK_EQ(&verdict, switchto_poll(flooded[1], POLLOUT, NULL), POLLOUT);
 	close(flooded[1]);
@@ -193,7 +178,6 @@ static void use_channel(void *arg)
 	struct switchto_chan *chan;
 	int item = 0;
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_chan_create(&chan, sizeof(item), 4), 0);
 	while (goes_on()) {
 		CHECK_EQ(&verdict, switchto_chan_send(chan, &item, NULL), 0);
@@ -206,7 +190,6 @@ static void use_semaphore(void *arg)
 {
 	struct switchto_sem sem = { .count = 1 };
 
-	(void)arg;
 	while (goes_on()) {
 		CHECK_EQ(&verdict, switchto_sem_wait(&sem, NULL), 0);
 		switchto_sem_post(&sem);
@@ -215,7 +198,6 @@ static void use_semaphore(void *arg)
 
 static void park_with_token(void *arg)
 {
-	(void)arg;
 	while (goes_on()) {
 		CHECK_EQ(&verdict, switchto_unpark(switchto_task_self()), 0);
 		CHECK_EQ(&verdict, switchto_park(NULL), 0);
@@ -224,7 +206,6 @@ static void park_with_token(void *arg)
 
 static void block_shortly(void *arg)
 {
-	(void)arg;
 	while (goes_on()) {
 		CHECK_EQ(&verdict, switchto_block_begin(), 0);
 		CHECK_EQ(&verdict, switchto_block_end(), 0);
@@ -233,7 +214,6 @@ static void block_shortly(void *arg)
 
 static void yield_for_ever(void *arg)
 {
-	(void)arg;
 	while (goes_on())
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 }
@@ -262,7 +242,6 @@ static void post_for_ever(void *arg)
 {
 	struct switchto_sem sem = { .count = 0 };
 
-	(void)arg;
 	while (goes_on())
 		switchto_sem_post(&sem);
 }
@@ -271,7 +250,6 @@ static void signal_for_ever(void *arg)
 {
 	struct switchto_cond cond = { 0 };
 
-	(void)arg;
 	while (goes_on()) {
 		switchto_cond_signal(&cond);
 		switchto_cond_broadcast(&cond);
@@ -282,7 +260,6 @@ static void use_group(void *arg)
 {
 	struct switchto_group group = { .count = 0 };
 
-	(void)arg;
 	while (goes_on()) {
 		switchto_group_add(&group, 1);
 		CHECK_EQ(&verdict, switchto_group_done(&group), 0);
@@ -292,14 +269,12 @@ static void use_group(void *arg)
 
 static void unpark_for_ever(void *arg)
 {
-	(void)arg;
 	while (goes_on())
 		CHECK_EQ(&verdict, switchto_unpark(switchto_task_self()), 0);
 }
 
 static void close_for_ever(void *arg)
 {
-	(void)arg;
 	while (goes_on()) {
 		struct switchto_chan *chan;
 		const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -320,7 +295,6 @@ static void end_at_once(void *outstanding)
 
 static void cancel_for_ever(void *arg)
 {
-	(void)arg;
 	while (goes_on()) {
 		struct switchto_task *task = spawn_handle(NULL, end_at_once, NULL);
 
@@ -335,7 +309,6 @@ static void spawn_for_ever(void *arg)
 	static atomic_ulong outstanding;
 	unsigned long most = 0;
 
-	(void)arg;
 	for (long long until = now_ns() + 30 * MSEC; now_ns() < until;)
 		;
 	while (goes_on()) {
@@ -444,7 +417,7 @@ static void others_beside(const struct flood *flood)
 	run_tasks(sched);
 }
 
-static void nobody_waits_for_a_flood(void **state)
+TEST(nobody_waits_for_a_flood)
 {
 	static const struct flood floods[] = {
 		{ "recv()", receive, { 1 }, true, false },
@@ -482,7 +455,6 @@ static void nobody_waits_for_a_flood(void **state)
 		{ "park() of a cancelled task", fail_for_ever, { PARK }, false, false },
 	};
 
-	(void)state;
 	signal(SIGPIPE, SIG_IGN);
 	assert_int_equal(switchto_mutex_lock(&taken), 0);
 	for (size_t i = 0; i < sizeof(floods) / sizeof(*floods); i++)
@@ -566,7 +538,6 @@ static void do_job(void *arg)
 
 static void wait_for_job(void *arg)
 {
-	(void)arg;
 	sleep_now->wait();
 	jobs_after = jobs - jobs_when_woken;
 }
@@ -593,11 +564,10 @@ static int jobs_between(long waker)
 }
 
 /* In some runs, the budget ends with the call that has waited. */
-static void woken_task_keeps_its_turn(void **state)
+TEST(woken_task_keeps_its_turn)
 {
 	int late_ones = 0, run;
 
-	(void)state;
 	begin();
 	/* Each job with each way, and that three times; on a slow machine less often. */
 	for (run = 0; run < 9 * (JOBS - 1) && (run < 30 || now_ns() < latest); run++) {
@@ -615,7 +585,6 @@ static int turns_before;
 
 static void take_turns(void *arg)
 {
-	(void)arg;
 	while (goes_on()) {
 		compute(MSEC / 4);
 		turns_taken++;
@@ -637,12 +606,11 @@ static void yield_without_a_slot(void *good)
 }
 
 /* It has lost its slot: to get that back, and to give way, are one turn of the others. */
-static void yield_waits_for_one_round(void **state)
+TEST(yield_waits_for_one_round)
 {
 	struct switchto_sched *sched = with_slice(0, 1, 0);
 	int good = 0;
 
-	(void)state;
 	begin();
 	for (int i = 0; i < YIELDERS; i++)
 		spawn(sched, take_turns, NULL);
@@ -655,7 +623,6 @@ static bool others_ran;
 
 static void run_beside(void *arg)
 {
-	(void)arg;
 	others_ran = true;
 }
 
@@ -728,12 +695,11 @@ static void call_late(void *good)
 }
 
 /* A ready task does not get the slot. */
-static void passed_deadline_waits_for_nobody(void **state)
+TEST(passed_deadline_waits_for_nobody)
 {
 	struct switchto_sched *sched = with_slice(SWITCHTO_NO_SLICE, 1, 0);
 	int good = 0;
 
-	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
 	spawn(sched, call_late, &good);
 	run_tasks(sched);
@@ -760,7 +726,6 @@ static void do_burst_job(void *group)
 
 static void burst(void *arg)
 {
-	(void)arg;
 	/* On a busy machine, few ticks come beside a burst. */
 	for (int i = 0; i < BURSTS || (i < MOST_BURSTS && ticks < LEAST_BURST_TICKS && goes_on());
 	     i++) {
@@ -779,7 +744,6 @@ static void burst(void *arg)
 
 static void tick_in_bursts(void *arg)
 {
-	(void)arg;
 	for (ticks = 0; ticks < BURST_TICKS && goes_on();) {
 		const long long at = now_ns() + 2 * MSEC;
 		const struct timespec then = { at / NSEC_PER_SEC, at % NSEC_PER_SEC };
@@ -801,11 +765,10 @@ static int compare_ints(const void *a, const void *b)
 }
 
 /* How many jobs begin between a deadline and its task: the machine may be slow. */
-static void burst_does_not_delay_deadlines(void **state)
+TEST(burst_does_not_delay_deadlines)
 {
 	struct switchto_sched *sched = with_slice(0, slots, 0);
 
-	(void)state;
 	begin();
 	atomic_store(&jobs_begun, 0);
 	spawn(sched, tick_in_bursts, NULL);
@@ -823,7 +786,6 @@ static void burst_does_not_delay_deadlines(void **state)
 
 static void compute_until_over(void *arg)
 {
-	(void)arg;
 	while (goes_on())
 		;
 	CHECK(&verdict, atomic_load(&over));
@@ -842,11 +804,10 @@ static void *spawn_later(void *sched)
 }
 
 /* Somebody is ready; a deadline passes; bytes come; a task comes from outside. */
-static void computing_task_loses_its_slot(void **state)
+TEST(computing_task_loses_its_slot)
 {
 	static const unsigned int flags[] = { 0, SWITCHTO_STEAL, SWITCHTO_MEASURE };
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		struct switchto_sched *sched = with_slice(0, slots, flags[i]);
 		pthread_t pinger, spawner;
@@ -909,12 +870,11 @@ static void spawn_in_the_background(void *arg)
 }
 
 /* It gets next to no CPU time, so a slice of that never ends. */
-static void low_priority_stops_nobody(void **state)
+TEST(low_priority_stops_nobody)
 {
 	struct switchto_sched *sched = with_slice(0, 1, 0);
 	pthread_t thread;
 
-	(void)state;
 	begin();
 	atomic_store(&busy_cpu, -1);
 	spawn(sched, spawn_in_the_background, NULL);
@@ -929,17 +889,15 @@ static void low_priority_stops_nobody(void **state)
 
 static void compute_alone(void *arg)
 {
-	(void)arg;
 	for (long long until = now_ns() + 50 * MSEC; now_ns() < until;)
 		;
 }
 
 /* There is nobody else. */
-static void lone_task_keeps_its_slot(void **state)
+TEST(lone_task_keeps_its_slot)
 {
 	struct switchto_sched *sched = with_slice(0, 1, SWITCHTO_MEASURE);
 
-	(void)state;
 	spawn(sched, compute_alone, NULL);
 	assert_int_equal(switchto_sched_run(sched), 0);
 	assert_int_equal(retakes_of(sched), 0);
@@ -952,7 +910,6 @@ static atomic_int reports;
 
 static void count_report(const char *text)
 {
-	(void)text;
 	atomic_fetch_add(&reports, 1);
 }
 
@@ -960,12 +917,11 @@ static void compute_for_300_ms(void *arg)
 {
 	const long long until = thread_cpu_ns() + 300 * MSEC;
 
-	(void)arg;
 	while (thread_cpu_ns() < until)
 		;
 }
 
-static void stopped_process_is_no_hog(void **state)
+TEST(stopped_process_is_no_hog)
 {
 	const struct switchto_sched_options options = { .size = sizeof(options),
 							.slots = 1,
@@ -974,8 +930,6 @@ static void stopped_process_is_no_hog(void **state)
 	struct switchto_sched *sched;
 	pid_t parent = getpid(), child;
 
-	(void)state;
-	verdict = (struct verdict){ 0 };
 	atomic_store(&reports, 0);
 	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	child = fork();
@@ -1004,7 +958,6 @@ static void bounce(void *arg)
 {
 	int item;
 
-	(void)arg;
 	while (switchto_chan_recv(there, &item, NULL) == 0)
 		CHECK_EQ(&verdict, switchto_chan_send(back, &item, NULL), 0);
 }
@@ -1014,7 +967,6 @@ static void play(void *arg)
 	const long long begun = now_ns();
 	int item = 0;
 
-	(void)arg;
 	spawn(NULL, bounce, NULL);
 	for (int i = 0; i < LOOPS(ROUND_TRIPS); i++) {
 		CHECK_EQ(&verdict, switchto_chan_send(there, &item, NULL), 0);
@@ -1025,12 +977,11 @@ static void play(void *arg)
 }
 
 /* Two tasks that run in turn are not torn apart each time. */
-static void ping_pong_is_not_stolen(void **state)
+TEST(ping_pong_is_not_stolen)
 {
 	struct switchto_sched *sched = with_slice(0, slots + 1, SWITCHTO_STEAL | SWITCHTO_MEASURE);
 	unsigned long long steals = 0;
 
-	(void)state;
 	assert_int_equal(switchto_chan_create(&there, sizeof(int), 0), 0);
 	assert_int_equal(switchto_chan_create(&back, sizeof(int), 0), 0);
 	spawn(sched, play, NULL);
@@ -1058,7 +1009,6 @@ static void *spawn_from_outside(void *sched)
 
 static void sleep_until_over(void *arg)
 {
-	(void)arg;
 	while (goes_on()) {
 		const struct timespec soon = in(MSEC);
 
@@ -1067,12 +1017,11 @@ static void sleep_until_over(void *arg)
 }
 
 /* Those that come from outside wait in the inbox of a slot whose task computes. */
-static void inbox_is_stolen(void **state)
+TEST(inbox_is_stolen)
 {
 	struct switchto_sched *sched = with_slice(SWITCHTO_NO_SLICE, 2, SWITCHTO_STEAL);
 	pthread_t thread;
 
-	(void)state;
 	begin();
 	spawn(sched, compute_until_over, NULL);
 	spawn(sched, sleep_until_over, NULL);
@@ -1085,19 +1034,17 @@ static void inbox_is_stolen(void **state)
 
 static struct switchto_entry *steal_nothing(void *queue)
 {
-	(void)queue;
 	return NULL;
 }
 
 static void compute_for_500_ms(void *arg)
 {
-	(void)arg;
 	for (const long long until = thread_cpu_ns() + 500 * MSEC; thread_cpu_ns() < until;)
 		;
 }
 
 /* Slots without a task do not look all the time at one that keeps its own. */
-static void policy_may_refuse(void **state)
+TEST(policy_may_refuse)
 {
 	struct switchto_policy refuses = switchto_priority;
 	const struct switchto_sched_options options = { .size = sizeof(options),
@@ -1109,9 +1056,7 @@ static void policy_may_refuse(void **state)
 	struct switchto_sched *sched;
 	long long used = -cpu_ns();
 
-	(void)state;
 	refuses.steal = steal_nothing;
-	verdict = (struct verdict){ 0 };
 	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	for (int i = 0; i < 8; i++)
 		spawn(sched, i % 4 ? be_ready : compute_for_500_ms, (void *)100L);
@@ -1128,7 +1073,6 @@ static atomic_bool first_ended;
 
 static void end_first(void *arg)
 {
-	(void)arg;
 	atomic_store(&first_ended, true);
 }
 
@@ -1146,11 +1090,10 @@ static void *spawn_at_the_end(void *sched)
 }
 
 /* A thread spawns when the slots have just found no tasks: all of them go on, or begin again. */
-static void no_slot_is_left_behind(void **state)
+TEST(no_slot_is_left_behind)
 {
 	int round;
 
-	(void)state;
 	begin();
 	/* On a slow machine less often. */
 	for (round = 0; round < LOOPS(200) && (round < 20 || now_ns() < latest); round++) {
@@ -1188,12 +1131,11 @@ static void spawn_connections(void *group)
 }
 
 /* As a server does with a task for each connection: all slots have some. */
-static void children_are_spread(void **state)
+TEST(children_are_spread)
 {
 	struct switchto_sched *sched = with_slice(0, slots, SWITCHTO_MEASURE);
 	struct switchto_group group = { .count = 21 };
 
-	(void)state;
 	spawn(sched, spawn_connections, &group);
 	assert_int_equal(switchto_sched_run(sched), 0);
 	for (unsigned int i = 0; i < slots; i++) {
@@ -1216,7 +1158,6 @@ static void throttle_enqueue(void *queue, struct switchto_entry *entry, enum swi
 {
 	struct throttle *throttle = queue;
 
-	(void)why;
 	entry->next = throttle->first;
 	throttle->first = entry;
 }
@@ -1243,11 +1184,10 @@ static const struct switchto_policy throttle = {
 	.steal = throttle_pick,
 };
 
-static void policy_may_hold_back(void **state)
+TEST(policy_may_hold_back)
 {
 	static const unsigned int flags[] = { 0, SWITCHTO_STEAL, SWITCHTO_MEASURE };
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		struct switchto_sched *sched = new_sched_with(&throttle, flags[i], slots);
 		const long long begun = now_ns();
@@ -1262,12 +1202,11 @@ static void policy_may_hold_back(void **state)
 	}
 }
 
-static void policy_without_functions(void **state)
+TEST(policy_without_functions)
 {
 	struct switchto_policy policies[] = { throttle, throttle };
 	struct switchto_sched *sched;
 
-	(void)state;
 	policies[0].enqueue = NULL;
 	policies[1].pick = NULL;
 	for (int i = 0; i < 2; i++) {
@@ -1277,31 +1216,4 @@ static void policy_without_functions(void **state)
 		assert_int_equal(switchto_sched_create(&sched, &options), -1);
 		assert_int_equal(errno, EINVAL);
 	}
-}
-
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nobody_waits_for_a_flood),
-		cmocka_unit_test(woken_task_keeps_its_turn),
-		cmocka_unit_test(yield_waits_for_one_round),
-		cmocka_unit_test(passed_deadline_waits_for_nobody),
-		cmocka_unit_test(burst_does_not_delay_deadlines),
-		cmocka_unit_test(computing_task_loses_its_slot),
-		cmocka_unit_test(low_priority_stops_nobody),
-		cmocka_unit_test(lone_task_keeps_its_slot),
-		cmocka_unit_test(stopped_process_is_no_hog),
-		cmocka_unit_test(ping_pong_is_not_stolen),
-		cmocka_unit_test(inbox_is_stolen),
-		cmocka_unit_test(policy_may_refuse),
-		cmocka_unit_test(no_slot_is_left_behind),
-		cmocka_unit_test(children_are_spread),
-		cmocka_unit_test(policy_may_hold_back),
-		cmocka_unit_test(policy_without_functions),
-	};
-
-	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
-	if (!switchto_backend() && errno == ENOSYS)
-		return SKIPPED;
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

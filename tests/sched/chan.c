@@ -3,12 +3,6 @@
 #include "sched.h"
 
 #include <malloc.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <switchto/switchto.h>
 
 enum { SENDERS = 5, RECEIVERS = 3, ITEMS = 500 };
 
@@ -44,7 +38,6 @@ static void receive_all(void *arg)
 	int last[SENDERS + 1];
 	struct item item;
 
-	(void)arg;
 	memset(last, -1, sizeof(last));
 	while (switchto_chan_recv(chan, &item, NULL) == 0) {
 		CHECK_EQ(&verdict, atomic_fetch_add(&seen[item.sender][item.number], 1), 0);
@@ -57,18 +50,16 @@ static void receive_all(void *arg)
 
 static void close_at_last(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_group_wait(&senders, NULL), 0);
 	CHECK_EQ(&verdict, switchto_chan_close(chan), 0);
 	CHECK_ERR(&verdict, switchto_chan_close(chan), EPIPE);
 }
 
 /* Tasks and a thread send, tasks receive. */
-static void items_arrive_once(void **state)
+TEST(items_arrive_once)
 {
 	static const size_t capacities[] = { 0, 1, 16 };
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		struct switchto_sched *sched = new_sched(NULL);
 		pthread_t thread;
@@ -115,7 +106,6 @@ static void receive_from_both(void *arg)
 		{ other, SWITCHTO_RECEIVE, &items[1], false },
 	};
 
-	(void)arg;
 	while (open) {
 		/* A channel that is closed is always ready: look at the other one alone then. */
 		int first = next[0] < 0, done;
@@ -132,11 +122,10 @@ static void receive_from_both(void *arg)
 	}
 }
 
-static void select_of_two(void **state)
+TEST(select_of_two)
 {
 	static const size_t capacities[] = { 0, 3 };
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct switchto_sched *sched = new_sched(NULL);
 
@@ -174,11 +163,10 @@ static void send_or_receive(void *arg)
 	}
 }
 
-static void select_both_ways(void **state)
+TEST(select_both_ways)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
 	assert_int_equal(switchto_chan_create(&other, sizeof(int), 0), 0);
 	for (long i = 0; i < 6; i++)
@@ -216,11 +204,10 @@ static void cancel_it(void *task)
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 }
 
-static void in_vain(void **state)
+TEST(in_vain)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
 	atomic_store(&last_step, false);
 	spawn(sched, cancel_it, spawn_handle(sched, wait_in_vain, &chan));
@@ -290,7 +277,6 @@ static void *destroy_and_use(void)
 
 static void destroy_when_done(void *arg)
 {
-	(void)arg;
 	for (long i = 0; i < WAYS * LOOPS(50); i++) {
 		const long way = i % WAYS;
 		struct switchto_task *task;
@@ -328,35 +314,13 @@ static void destroy_when_done(void *arg)
 	}
 }
 
-static void destroyed_when_done(void **state)
+TEST(destroyed_when_done)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
-	spawn(sched, destroy_when_done, NULL);
-	run_in_time(sched);
+	run_task_in_time(destroy_when_done, NULL);
 }
 
-static void bad_channels(void **state)
+TEST(bad_channels)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
-	CHECK_ERR(&v, switchto_chan_create(&chan, 0, 1), EINVAL);
-	CHECK_ERR(&v, switchto_chan_create(&chan, SIZE_MAX / 2, 3), ENOMEM);
-	verdict_assert(&v);
-}
-
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(items_arrive_once),   cmocka_unit_test(select_of_two),
-		cmocka_unit_test(select_both_ways),    cmocka_unit_test(in_vain),
-		cmocka_unit_test(destroyed_when_done), cmocka_unit_test(bad_channels),
-	};
-
-	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
-	if (!switchto_backend() && errno == ENOSYS)
-		return SKIPPED;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	CHECK_ERR(v, switchto_chan_create(&chan, 0, 1), EINVAL);
+	CHECK_ERR(v, switchto_chan_create(&chan, SIZE_MAX / 2, 3), ENOMEM);
 }

@@ -5,21 +5,10 @@
  */
 #include "sched.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <switchto/switchto.h>
 
 static int ends[2];
 static atomic_uint waiting, step;
@@ -77,7 +66,6 @@ static void until_waiting(unsigned int wanted)
 
 static void write_later(void *arg)
 {
-	(void)arg;
 	nap(NSEC_PER_SEC / 50);
 	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
 }
@@ -123,7 +111,6 @@ static void serve_in_order(void *arg)
 	struct switchto_task *cancelled;
 	char byte;
 
-	(void)arg;
 	have_polled();
 	for (uintptr_t i = 0; i < READERS; i++) {
 		// NOLINTNEXTLINE(performance-no-int-to-ptr)
@@ -155,16 +142,12 @@ static void serve_in_order(void *arg)
 		CHECK_EQ(&verdict, turns[i], 'a' + (int)i);
 }
 
-static void in_order(void **state)
+TEST(in_order)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
 	atomic_store(&waiting, 0);
 	atomic_store(&served, 0);
 	new_pair();
-	spawn(sched, serve_in_order, NULL);
-	run_in_time(sched);
+	run_task_in_time(serve_in_order, NULL);
 	close_ends();
 }
 
@@ -177,7 +160,6 @@ static void read_some(void *arg)
 	char buffer[7];
 	ssize_t n;
 
-	(void)arg;
 	while ((n = switchto_read(ends[0], buffer, sizeof(buffer), NULL)) > 0)
 		atomic_fetch_add(&got, (unsigned int)n);
 	CHECK_EQ(&verdict, n, 0);
@@ -187,7 +169,6 @@ static void read_some(void *arg)
 
 static void write_some(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < BYTES / MANY / 5; i++) {
 		CHECK_EQ(&verdict, switchto_write(ends[1], "abcde", 5, NULL), 5);
 		if (i % 7 == 0)
@@ -197,11 +178,10 @@ static void write_some(void *arg)
 		CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
 }
 
-static void many(void **state)
+TEST(many)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	atomic_store(&got, 0);
 	atomic_store(&served, 0);
 	atomic_store(&step, 0);
@@ -220,7 +200,6 @@ static void take_turn(void *arg)
 	struct timespec time = late();
 	char byte;
 
-	(void)arg;
 	until_waiting(1);
 	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
 }
@@ -258,16 +237,12 @@ static void leave_turn(void *arg)
 	CHECK_EQ(&verdict, write(ends[1], "b", 1), 1);
 }
 
-static void turns_left(void **state)
+TEST(turns_left)
 {
-	(void)state;
 	for (int cancelled = 0; cancelled < 2; cancelled++) {
-		struct switchto_sched *sched = new_sched(NULL);
-
 		new_pair();
 		atomic_store(&waiting, 0);
-		spawn(sched, leave_turn, cancelled ? ends : NULL);
-		run_in_time(sched);
+		run_task_in_time(leave_turn, cancelled ? ends : NULL);
 		close_ends();
 	}
 }
@@ -309,16 +284,12 @@ static void watch_and_read(void *arg)
 	}
 }
 
-static void turns_passed_on(void **state)
+TEST(turns_passed_on)
 {
-	(void)state;
 	for (int peeks = 0; peeks < 2; peeks++) {
-		struct switchto_sched *sched = new_sched(NULL);
-
 		tcp_pair();
 		atomic_store(&waiting, 0);
-		spawn(sched, watch_and_read, peeks ? ends : NULL);
-		run_in_time(sched);
+		run_task_in_time(watch_and_read, peeks ? ends : NULL);
 		close_ends();
 	}
 }
@@ -331,7 +302,6 @@ static void watch_for_the_end(void *arg)
 {
 	const struct timespec time = late();
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_poll(ends[0], POLLRDHUP, &time) & POLLRDHUP, POLLRDHUP);
 }
 
@@ -340,7 +310,6 @@ static void answer_bytes(void *arg)
 	const struct timespec time = late();
 	char byte;
 
-	(void)arg;
 	while (switchto_recv(ends[0], &byte, 1, 0, &time) == 1)
 		CHECK_EQ(&verdict, switchto_send(ends[0], &byte, 1, 0, &time), 1);
 }
@@ -350,7 +319,6 @@ static void ask_and_leave(void *arg)
 	const struct timespec time = late();
 	char byte = 'b';
 
-	(void)arg;
 	for (int i = 0; i < ROUNDS && !atomic_load(&verdict.failed); i++) {
 		CHECK_EQ(&verdict, switchto_send(ends[1], &byte, 1, 0, &time), 1);
 		CHECK_EQ(&verdict, switchto_recv(ends[1], &byte, 1, 0, &time), 1);
@@ -358,11 +326,10 @@ static void ask_and_leave(void *arg)
 	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
 }
 
-static void reader_behind_a_watcher(void **state)
+TEST(reader_behind_a_watcher)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	tcp_pair();
 	spawn(sched, watch_for_the_end, NULL);
 	spawn(sched, answer_bytes, NULL);
@@ -377,7 +344,6 @@ static void wait_until_gone(void *arg)
 {
 	char byte;
 
-	(void)arg;
 	atomic_fetch_add(&waiting, 1);
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, NULL), EBADF);
 	atomic_fetch_add(&served, 1);
@@ -407,9 +373,8 @@ static void *wait_and_close(void *arg)
 	return close_here(arg);
 }
 
-static void closed_by_threads(void **state)
+TEST(closed_by_threads)
 {
-	(void)state;
 	for (enum closer how = 0; how < CLOSERS; how++) {
 		struct switchto_sched *sched = new_sched(NULL);
 		pthread_t thread;
@@ -477,9 +442,8 @@ static void use_again_waiting(void *arg)
 	}
 }
 
-static void used_again(void **state)
+TEST(used_again)
 {
-	(void)state;
 	for (enum closer how = 0; how < CLOSERS; how++) {
 		struct switchto_sched *sched = new_sched(NULL);
 
@@ -575,15 +539,13 @@ static void let_go_on(void *arg)
 	CHECK_ERR(&verdict, recv(next[1], buffer, 1, MSG_DONTWAIT), EAGAIN);
 }
 
-static void closed_before_they_go_on(void **state)
+TEST(closed_before_they_go_on)
 {
 	const struct sockaddr *name = (const struct sockaddr *)&server_name;
 
-	(void)state;
 	snprintf(server_name.sun_path + 1, NAME_SIZE, "%010d", getpid());
 	for (enum goer how = 0; how < GOERS; how++) {
 		const int type = how == SENDS_TO ? SOCK_DGRAM : SOCK_STREAM;
-		struct switchto_sched *sched = new_sched(NULL);
 		int server = socket(AF_UNIX, type, 0), client = socket(AF_UNIX, type, 0);
 
 		new_pair();
@@ -598,8 +560,7 @@ static void closed_before_they_go_on(void **state)
 			close(ends[0]);
 			assert_int_equal(dup2(socket(AF_UNIX, type, 0), ends[0]), ends[0]);
 		}
-		spawn(sched, let_go_on, &how);
-		run_in_time(sched);
+		run_task_in_time(let_go_on, &how);
 		close(server);
 		close(client);
 		close(go[0]);
@@ -614,7 +575,6 @@ static void close_slowly(void *arg)
 {
 	const long long begin = now_ns();
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
 	CHECK(&verdict, now_ns() - begin > NSEC_PER_SEC / 2);
 	atomic_store(&served, 1);
@@ -646,18 +606,14 @@ static void close_lingering(void *in_time)
 	close(end);
 }
 
-static void closed_slowly(void **state)
+TEST(closed_slowly)
 {
 	bool in_time = false;
 
-	(void)state;
 	/* On a busy machine more than once. */
 	for (int tries = 0; tries < 10 && !in_time; tries++) {
-		struct switchto_sched *sched = new_sched(NULL);
-
 		tcp_pair();
-		spawn(sched, close_lingering, &in_time);
-		run_in_time(sched);
+		run_task_in_time(close_lingering, &in_time);
 		close_ends();
 	}
 	assert_true(in_time);
@@ -682,13 +638,12 @@ static void *close_and_reuse(void *arg)
 	return NULL;
 }
 
-static void old_wait(void **state)
+TEST(old_wait)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	pthread_t thread;
 	char byte;
 
-	(void)state;
 	new_pair();
 	atomic_store(&waiting, 0);
 	atomic_store(&served, 0);
@@ -708,7 +663,6 @@ static void use_for_file(void *arg)
 	struct timespec time = late();
 	char buffer[8];
 
-	(void)arg;
 	CHECK_EQ(&verdict, write(fileno(file), "abcdef", 6), 6);
 	CHECK_EQ(&verdict, lseek(fileno(file), 0, SEEK_SET), 0);
 	new_pair();
@@ -734,13 +688,12 @@ static void *close_for_file(void *file)
 	return NULL;
 }
 
-static void files(void **state)
+TEST(files)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	FILE *file = tmpfile();
 	pthread_t thread;
 
-	(void)state;
 	spawn(sched, use_for_file, NULL);
 	run_in_time(sched);
 	/* A wait that has lasted. */
@@ -763,7 +716,6 @@ static void drain(void *arg)
 {
 	static char buffer[65536];
 
-	(void)arg;
 	nap(NSEC_PER_SEC / 5);
 	while (switchto_read(drained, buffer, sizeof(buffer), NULL) > 0)
 		;
@@ -776,7 +728,6 @@ static void write_to_next(void *arg)
 	struct timespec time = in(NSEC_PER_SEC / 100);
 	int other[2];
 
-	(void)arg;
 	CHECK(&verdict, switchto_write(ends[0], big, sizeof(big), &time) > 0);
 	spawn(NULL, wait_until_gone, NULL);
 	until_waiting(1);
@@ -794,15 +745,11 @@ static void write_to_next(void *arg)
 	close_ends();
 }
 
-static void old_wait_only(void **state)
+TEST(old_wait_only)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
 	new_pair();
 	atomic_store(&waiting, 0);
-	spawn(sched, write_to_next, NULL);
-	run_in_time(sched);
+	run_task_in_time(write_to_next, NULL);
 }
 
 /* The new descriptor blocks, and the mark says that the old one is ready. */
@@ -812,7 +759,6 @@ static void splice_next(void *arg)
 	int target[2], number;
 	char byte;
 
-	(void)arg;
 	new_pair();
 	have_polled();
 	CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
@@ -833,13 +779,9 @@ static void splice_next(void *arg)
 	close_ends();
 }
 
-static void spliced_again(void **state)
+TEST(spliced_again)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
-	spawn(sched, splice_next, NULL);
-	run_in_time(sched);
+	run_task_in_time(splice_next, NULL);
 }
 
 /* It is closed, but not everywhere: the kernel goes on to tell of what it has. */
@@ -850,7 +792,6 @@ static void leave_stray(void *arg)
 	int other, quiet[2];
 	char byte;
 
-	(void)arg;
 	/* By the time that all is polled anew, this number is another descriptor's. */
 	new_pair();
 	have_polled();
@@ -888,13 +829,9 @@ static void leave_stray(void *arg)
 	close_ends();
 }
 
-static void strays(void **state)
+TEST(strays)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
-	spawn(sched, leave_stray, NULL);
-	run_in_time(sched);
+	run_task_in_time(leave_stray, NULL);
 }
 
 /* The same, and a task waits at the new descriptor until its deadline. */
@@ -905,7 +842,6 @@ static void wait_with_stray(void *arg)
 	char byte;
 	int other;
 
-	(void)arg;
 	new_pair();
 	have_polled();
 	CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
@@ -924,13 +860,9 @@ static void wait_with_stray(void *arg)
 	close_ends();
 }
 
-static void stray_and_deadline(void **state)
+TEST(stray_and_deadline)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
-	spawn(sched, wait_with_stray, NULL);
-	run_in_time(sched);
+	run_task_in_time(wait_with_stray, NULL);
 }
 
 /* --- several schedulers --- */
@@ -947,15 +879,13 @@ static void read_a_byte(void *arg)
 
 static void poll_once(void *arg)
 {
-	(void)arg;
 	have_polled();
 }
 
-static void handed_over(void **state)
+TEST(handed_over)
 {
 	struct switchto_sched *first = new_sched(NULL), *second = new_sched(NULL);
 
-	(void)state;
 	new_pair();
 	for (int i = 0; i < 4; i++) {
 		/* One after the other: the first one has no tasks, and nobody polls for it. */
@@ -981,7 +911,6 @@ static void receive_one(void *arg)
 {
 	char byte;
 
-	(void)arg;
 	have_polled();
 	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
 	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, NULL), 1);
@@ -995,7 +924,6 @@ static void send_and_accept(void *arg)
 	int client = socket(AF_UNIX, SOCK_STREAM, 0);
 	off_t offset = 0;
 
-	(void)arg;
 	CHECK_EQ(&verdict, pwrite(file, "x", 1, 0), 1);
 	CHECK_EQ(&verdict, dup2(file, ends[0]), ends[0]);
 	CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_STREAM, 0, next), 0);
@@ -1015,11 +943,10 @@ static void send_and_accept(void *arg)
 	close(next[1]);
 }
 
-static void file_elsewhere(void **state)
+TEST(file_elsewhere)
 {
 	struct switchto_sched *first = new_sched(NULL), *second = new_sched(NULL);
 
-	(void)state;
 	snprintf(server_name.sun_path + 1, NAME_SIZE, "%010d", getpid());
 	new_pair();
 	spawn(first, receive_one, NULL);
@@ -1042,7 +969,6 @@ static void fill(void *arg)
 {
 	struct timespec time = late();
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_write(ends[0], filler, sizeof(filler), &time), sizeof(filler));
 	atomic_fetch_add(&step, 1);
 }
@@ -1052,18 +978,16 @@ static void read_some_bytes(void *arg)
 	struct timespec time = late();
 	char byte;
 
-	(void)arg;
 	for (int i = 0; i < 20; i++)
 		CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, &time), 1);
 	atomic_fetch_add(&step, 1);
 }
 
 /* Two schedulers at once: one reads, one writes, and both do the same. */
-static void shared(void **state)
+TEST(shared)
 {
 	static char buffer[65536];
 
-	(void)state;
 	for (int same = 0; same < 2; same++) {
 		struct switchto_sched *first = new_sched(NULL), *second = new_sched(NULL);
 		pthread_t threads[2];
@@ -1112,19 +1036,17 @@ static void read_for_a_while(void *arg)
 
 static void stay_until_end(void *arg)
 {
-	(void)arg;
 	while (!atomic_load(&step))
 		nap(NSEC_PER_SEC / 100);
 }
 
-static void served_by_turns(void **state)
+TEST(served_by_turns)
 {
 	struct switchto_sched *scheds[] = { new_sched(NULL), new_sched(NULL) };
 	const long long end = now_ns() + NSEC_PER_SEC;
 	pthread_t threads[2];
 	unsigned int dice = 1;
 
-	(void)state;
 	new_pair();
 	atomic_store(&step, 0);
 	for (int i = 0; i < 2; i++) {
@@ -1171,10 +1093,7 @@ static void receive_soon(void *arg)
 		nap(NSEC_PER_SEC / 10000);
 }
 
-static void end_at_once(void *arg)
-{
-	(void)arg;
-}
+static void end_at_once(void *arg) {}
 
 enum { PAIRS = 16 };
 
@@ -1199,12 +1118,11 @@ static void *spawn_now_and_then(void *sched)
 	return NULL;
 }
 
-static void slots_over(void **state)
+TEST(slots_over)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	pthread_t thread;
 
-	(void)state;
 	atomic_store(&served, 0);
 	atomic_store(&step, 0);
 	for (int i = 0; i < PAIRS; i++)
@@ -1228,7 +1146,6 @@ static void poll_and_compute(void *arg)
 	long long end;
 	char byte;
 
-	(void)arg;
 	CHECK_EQ(&verdict, write(ends[1], "a", 1), 1);
 	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
 	have_polled();
@@ -1244,7 +1161,6 @@ static void receive_elsewhere(void *arg)
 	struct timespec time = late();
 	char byte;
 
-	(void)arg;
 	while (!atomic_load(&step))
 		nap(NSEC_PER_SEC / 1000);
 	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
@@ -1253,7 +1169,6 @@ static void receive_elsewhere(void *arg)
 
 static void *write_soon(void *arg)
 {
-	(void)arg;
 	while (!atomic_load(&step))
 		usleep(1000);
 	usleep(100000);
@@ -1261,7 +1176,7 @@ static void *write_soon(void *arg)
 	return NULL;
 }
 
-static void slot_computes(void **state)
+TEST(slot_computes)
 {
 	const struct switchto_sched_options options = {
 		.size = sizeof(options),
@@ -1271,11 +1186,9 @@ static void slot_computes(void **state)
 	struct switchto_sched *sched;
 	pthread_t thread;
 
-	(void)state;
 	new_pair();
 	atomic_store(&step, 0);
 	atomic_store(&served, 0);
-	verdict = (struct verdict){ 0 };
 	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	spawn(sched, poll_and_compute, NULL);
 	spawn(sched, receive_elsewhere, NULL);
@@ -1293,7 +1206,6 @@ static void close_in_child(void *arg)
 	int status;
 	pid_t child;
 
-	(void)arg;
 	have_polled();
 	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
 	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
@@ -1306,46 +1218,9 @@ static void close_in_child(void *arg)
 	CHECK_EQ(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), 1);
 }
 
-static void child_closes(void **state)
+TEST(child_closes)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
 	new_pair();
-	spawn(sched, close_in_child, NULL);
-	run_in_time(sched);
+	run_task_in_time(close_in_child, NULL);
 	close_ends();
-}
-
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(in_order),
-		cmocka_unit_test(many),
-		cmocka_unit_test(closed_by_threads),
-		cmocka_unit_test(used_again),
-		cmocka_unit_test(old_wait),
-		cmocka_unit_test(strays),
-		cmocka_unit_test(handed_over),
-		cmocka_unit_test(shared),
-		cmocka_unit_test(turns_left),
-		cmocka_unit_test(served_by_turns),
-		cmocka_unit_test(turns_passed_on),
-		cmocka_unit_test(reader_behind_a_watcher),
-		cmocka_unit_test(files),
-		cmocka_unit_test(file_elsewhere),
-		cmocka_unit_test(stray_and_deadline),
-		cmocka_unit_test(old_wait_only),
-		cmocka_unit_test(closed_before_they_go_on),
-		cmocka_unit_test(spliced_again),
-		cmocka_unit_test(closed_slowly),
-		cmocka_unit_test(slots_over),
-		cmocka_unit_test(slot_computes),
-		cmocka_unit_test(child_closes),
-	};
-
-	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
-	if (!switchto_backend() && errno == ENOSYS)
-		return SKIPPED;
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

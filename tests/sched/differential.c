@@ -14,24 +14,13 @@
 #include "sched.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <sched.h>
 #include <semaphore.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <termios.h>
-
-#include <switchto/switchto.h>
 
 enum kind { TCP, STREAM, DGRAM, SEQPACKET, UDP, PIPE, PACKETS, PTY, LINES, COUNTED, A_FILE, KINDS };
 
@@ -926,7 +915,6 @@ static uint64_t seed;
 
 static void watchdog(int number)
 {
-	(void)number;
 	printf("sched_differential: a batch took too long, with %s; seed %" PRIu64 "\n",
 	       run.tasks ? "tasks" : "threads", seed);
 	for (unsigned int i = 0, at = 0; i < run.sequences; at += run.batch[i++].count)

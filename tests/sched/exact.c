@@ -7,25 +7,11 @@
 #include "sched.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <linux/net_tstamp.h>
-#include <poll.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/sendfile.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <termios.h>
-#include <unistd.h>
-
-#include <switchto/switchto.h>
 
 /* Long enough for any machine, and short enough for a test that hangs. */
 static struct timespec late(void)
@@ -62,14 +48,6 @@ static void close_ends(void)
 {
 	switchto_close(ends[0]);
 	switchto_close(ends[1]);
-}
-
-static void run_one(void (*fn)(void *), void *arg)
-{
-	struct switchto_sched *sched = new_sched(NULL);
-
-	spawn(sched, fn, arg);
-	run_in_time(sched);
 }
 
 /* --- a short read hides nothing --- */
@@ -171,7 +149,6 @@ static void read_at_once(void *arg)
 	long long least = NSEC_PER_SEC;
 	char buffer[8];
 
-	(void)arg;
 	/* The descriptor is known, and empty. */
 	CHECK_ERR(&verdict, switchto_recv(ends[0], buffer, 8, 0, &time), ETIMEDOUT);
 	time = late();
@@ -190,30 +167,28 @@ static void read_at_once(void *arg)
 	CHECK(&verdict, least < NSEC_PER_SEC / 10);
 }
 
-static void rest_at_once(void **state)
+TEST(rest_at_once)
 {
-	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-	run_one(read_at_once, NULL);
+	run_task_in_time(read_at_once, NULL);
 	close_ends();
 }
 
-static void short_reads(void **state)
+TEST(short_reads)
 {
-	(void)state;
 	for (int receive = 0; receive < 2; receive++) {
 		connect_tcp();
-		run_one(read_across, &(struct seam){ send_urgent, receive, false });
+		run_task_in_time(read_across, &(struct seam){ send_urgent, receive, false });
 		close_ends();
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-		run_one(read_across, &(struct seam){ send_descriptors, receive, false });
+		run_task_in_time(read_across, &(struct seam){ send_descriptors, receive, false });
 		close_ends();
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-		run_one(read_across, &(struct seam){ send_twice, receive, true });
+		run_task_in_time(read_across, &(struct seam){ send_twice, receive, true });
 		close_ends();
 	}
 	assert_int_equal(pipe(ends), 0);
-	run_one(read_across, &(struct seam){ send_packets, false, false });
+	run_task_in_time(read_across, &(struct seam){ send_packets, false, false });
 	close_ends();
 }
 
@@ -249,12 +224,11 @@ static void leave_unread(void *arg)
 		}
 }
 
-static void unread(void **state)
+TEST(unread)
 {
-	(void)state;
 	for (int hangs_up = 0; hangs_up < 2; hangs_up++) {
 		connect_tcp();
-		run_one(leave_unread, hangs_up ? ends : NULL);
+		run_task_in_time(leave_unread, hangs_up ? ends : NULL);
 		close_ends();
 	}
 }
@@ -281,11 +255,10 @@ static void wait_beside_error(void *arg)
 	CHECK_EQ(&verdict, switchto_splice(ends[0], NULL, pipes[1], NULL, 10, 0, &time), 1);
 }
 
-static void errors_queued(void **state)
+TEST(errors_queued)
 {
 	const int on = SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_SOFTWARE;
 
-	(void)state;
 	for (int receive = 0; receive < 2; receive++) {
 		struct pollfd poller;
 
@@ -296,7 +269,7 @@ static void errors_queued(void **state)
 		assert_int_equal(send(ends[0], "x", 1, 0), 1);
 		poller = (struct pollfd){ .fd = ends[0] };
 		assert_int_equal(poll(&poller, 1, 60000), 1);
-		run_one(wait_beside_error, receive ? ends : NULL);
+		run_task_in_time(wait_beside_error, receive ? ends : NULL);
 		close_ends();
 		switchto_close(pipes[0]);
 		switchto_close(pipes[1]);
@@ -359,9 +332,8 @@ static void write_whole(void *arg)
 	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
 }
 
-static void whole_writes(void **state)
+TEST(whole_writes)
 {
-	(void)state;
 	for (unsigned int i = 0; i < MUCH; i++)
 		much[i] = (char)(i % 251);
 	for (int kind = 0; kind < 3; kind++)
@@ -375,7 +347,7 @@ static void whole_writes(void **state)
 			else
 				assert_int_equal(pipe(ends), 0);
 			assert_int_equal(pthread_create(&thread, NULL, drain, NULL), 0);
-			run_one(write_whole, &how);
+			run_task_in_time(write_whole, &how);
 			pthread_join(thread, NULL);
 			verdict_assert(&verdict);
 			close(ends[0]);
@@ -423,24 +395,22 @@ static void send_as_somebody(void *arg)
 					.msg_control = &control,
 					.msg_controllen = sizeof(control) };
 
-	(void)arg;
 	memcpy(CMSG_DATA(&control.header), &sender, sizeof(sender));
 	CHECK_EQ(&verdict, switchto_sendmsg(ends[1], &message, 0, NULL), MUCH);
 	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
 }
 
-static void sender_of_all(void **state)
+TEST(sender_of_all)
 {
 	const int on = 1;
 	pthread_t thread;
 
-	(void)state;
 	if (geteuid() != 0)
 		skip();
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	assert_int_equal(setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)), 0);
 	assert_int_equal(pthread_create(&thread, NULL, read_from_somebody, NULL), 0);
-	run_one(send_as_somebody, NULL);
+	run_task_in_time(send_as_somebody, NULL);
 	pthread_join(thread, NULL);
 	verdict_assert(&verdict);
 	close(ends[0]);
@@ -477,12 +447,11 @@ static void cancel_it(void *task)
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 }
 
-static void parts_of_writes(void **state)
+TEST(parts_of_writes)
 {
 	static char buffer[65536];
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	assert_int_equal(pipe(ends), 0);
 	atomic_store(&writes, false);
 	spawn(sched, cancel_it, spawn_handle(sched, write_in_part, buffer));
@@ -495,7 +464,6 @@ static void write_to_leaver(void *arg)
 {
 	ssize_t n = switchto_send(ends[1], much, MUCH, 0, NULL);
 
-	(void)arg;
 	CHECK(&verdict, n > 0 && n < MUCH);
 	CHECK_EQ(&verdict, switchto_send(ends[1], much, MUCH, MSG_NOSIGNAL, NULL), -1);
 	CHECK_EQ(&verdict, errno, ECONNRESET);
@@ -505,18 +473,16 @@ static void leave(void *arg)
 {
 	struct timespec time;
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_poll(ends[0], POLLIN, NULL), POLLIN);
 	time = in(NSEC_PER_SEC / 20);
 	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
 }
 
-static void peer_leaves(void **state)
+TEST(peer_leaves)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	/* Nothing but the error may tell of it. */
 	signal(SIGPIPE, SIG_DFL);
 	connect_tcp();
@@ -601,30 +567,28 @@ static void peek_until_closed(void *arg)
 	struct timespec time = late();
 	char buffer[8];
 
-	(void)arg;
 	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
 	spawn(NULL, close_later, &ends[0]);
 	CHECK_ERR(&verdict, switchto_recv(ends[0], buffer, 8, MSG_PEEK | MSG_WAITALL, &time),
 		  EBADF);
 }
 
-static void all_received(void **state)
+TEST(all_received)
 {
-	(void)state;
 	connect_tcp();
-	run_one(wait_for_all, ends);
+	run_task_in_time(wait_for_all, ends);
 	close_ends();
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-	run_one(wait_for_all, NULL);
+	run_task_in_time(wait_for_all, NULL);
 	close_ends();
 	connect_tcp();
-	run_one(wait_for_part, NULL);
+	run_task_in_time(wait_for_part, NULL);
 	close_ends();
 	connect_tcp();
-	run_one(peek_until_closed, NULL);
+	run_task_in_time(peek_until_closed, NULL);
 	close(ends[1]);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-	run_one(wait_for_part, ends);
+	run_task_in_time(wait_for_part, ends);
 	close_ends();
 }
 
@@ -637,7 +601,6 @@ static void receive_messages(void *arg)
 	struct mmsghdr messages[4] = { 0 };
 	struct timespec time = late();
 
-	(void)arg;
 	for (int i = 0; i < 4; i++) {
 		parts[i] = (struct iovec){ &numbers[i], sizeof(int) };
 		messages[i].msg_hdr.msg_iov = &parts[i];
@@ -665,7 +628,6 @@ static void receive_full_messages(void *arg)
 	struct mmsghdr messages[3] = { 0 };
 	struct timespec time = late();
 
-	(void)arg;
 	for (int i = 0; i < 3; i++) {
 		parts[i] = (struct iovec){ room[i], sizeof(room[i]) };
 		messages[i].msg_hdr.msg_iov = &parts[i];
@@ -691,14 +653,13 @@ static void receive_full_messages(void *arg)
 	CHECK_EQ(&verdict, switchto_recvmmsg(ends[0], messages, 3, MSG_WAITALL, &time), 3);
 }
 
-static void messages_received(void **state)
+TEST(messages_received)
 {
-	(void)state;
 	connect_tcp();
-	run_one(receive_full_messages, NULL);
+	run_task_in_time(receive_full_messages, NULL);
 	close_ends();
 	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
-	run_one(receive_messages, NULL);
+	run_task_in_time(receive_messages, NULL);
 	close_ends();
 }
 
@@ -729,7 +690,6 @@ static void connect_to_full(void *arg)
 	struct timespec time = late();
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_connect(fd, (struct sockaddr *)&un, un_length, &time), 0);
 	atomic_fetch_add(&connected, 1);
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
@@ -742,7 +702,6 @@ static void accept_late(void *arg)
 	struct timespec time = soon();
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 
-	(void)arg;
 	for (int i = 0; i < CLIENTS; i++)
 		spawn(NULL, connect_to_full, NULL);
 	CHECK_EQ(&verdict, switchto_yield(), 0);
@@ -761,14 +720,12 @@ static void accept_late(void *arg)
 	}
 }
 
-static void full_backlog(void **state)
+TEST(full_backlog)
 {
-	(void)state;
 	atomic_store(&connected, 0);
-	verdict = (struct verdict){ 0 };
 	listener = bind_unix(SOCK_STREAM);
 	assert_int_equal(listen(listener, 1), 0);
-	run_one(accept_late, NULL);
+	run_task_in_time(accept_late, NULL);
 	assert_int_equal(atomic_load(&connected), CLIENTS);
 	switchto_close(listener);
 }
@@ -782,7 +739,6 @@ static void connect_again(void *arg)
 	struct timespec time = late();
 	char byte;
 
-	(void)arg;
 	CHECK_ERR(&verdict, switchto_connect(fd, to, size, &time), ECONNREFUSED);
 	CHECK_EQ(&verdict, listen(listener, 1), 0);
 	CHECK_EQ(&verdict, switchto_connect(fd, to, size, &time), 0);
@@ -821,7 +777,6 @@ static void connect_in_vain(void *arg)
 	struct timespec time;
 	int fds[6], waits = -1, fd;
 
-	(void)arg;
 	for (int i = 0; i < 6 && waits < 0; i++) {
 		fds[i] = socket(AF_INET, SOCK_STREAM, 0);
 		time = in(NSEC_PER_SEC / 20);
@@ -856,24 +811,23 @@ static void connect_in_vain(void *arg)
 	CHECK_EQ(&verdict, switchto_close(fds[waits]), 0);
 }
 
-static void connections(void **state)
+TEST(connections)
 {
 	socklen_t length = sizeof(in_address);
 
-	(void)state;
 	listener = socket(AF_INET, SOCK_STREAM, 0);
 	in_address = (struct sockaddr_in){ .sin_family = AF_INET };
 	in_address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	assert_int_equal(bind(listener, (struct sockaddr *)&in_address, length), 0);
 	assert_int_equal(getsockname(listener, (struct sockaddr *)&in_address, &length), 0);
-	run_one(connect_again, NULL);
+	run_task_in_time(connect_again, NULL);
 	close(listener);
 	listener = socket(AF_INET, SOCK_STREAM, 0);
 	in_address.sin_port = 0;
 	assert_int_equal(bind(listener, (struct sockaddr *)&in_address, length), 0);
 	assert_int_equal(getsockname(listener, (struct sockaddr *)&in_address, &length), 0);
 	assert_int_equal(listen(listener, 0), 0);
-	run_one(connect_in_vain, NULL);
+	run_task_in_time(connect_in_vain, NULL);
 	close(listener);
 }
 
@@ -888,7 +842,6 @@ static void receive_slowly(void *arg)
 	struct timespec time = in(NSEC_PER_SEC / 5);
 	char buffer[8];
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
 	time = late();
 	for (int i = 0; i < DATAGRAMS; i++)
@@ -926,9 +879,8 @@ static void send_to_full(void *arg)
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
 }
 
-static void full_receiver(void **state)
+TEST(full_receiver)
 {
-	(void)state;
 	for (int connects = 0; connects < 2; connects++) {
 		struct switchto_sched *sched = new_sched(NULL);
 
@@ -964,7 +916,6 @@ static void open_reader(void *arg)
 	char text[8];
 	int fd = switchto_openat(AT_FDCWD, path, O_RDONLY, 0);
 
-	(void)arg;
 	CHECK(&verdict, fd >= 0);
 	atomic_store(&opened, 1);
 	CHECK_EQ(&verdict, switchto_read(fd, text, sizeof(text), &time), 5);
@@ -977,7 +928,6 @@ static void open_writer(void *arg)
 	struct timespec time = in(NSEC_PER_SEC / 20);
 	int fd;
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
 	CHECK_EQ(&verdict, atomic_load(&opened), 0);
 	fd = switchto_openat(AT_FDCWD, path, O_WRONLY, 0);
@@ -993,7 +943,6 @@ static void open_as_thread(void *arg)
 	struct stat found;
 	int fd;
 
-	(void)arg;
 	/* After the first one, a ring would have another thread. */
 	for (int own = 0; own < 2; own++) {
 		fd = switchto_openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL, 0666);
@@ -1008,19 +957,17 @@ static void open_as_thread(void *arg)
 	CHECK_EQ(&verdict, found.st_mode & 0777, 0666);
 }
 
-static void own_umask(void **state)
+TEST(own_umask)
 {
-	(void)state;
 	make_path();
-	run_one(open_as_thread, NULL);
+	run_task_in_time(open_as_thread, NULL);
 	remove_path();
 }
 
-static void fifo(void **state)
+TEST(fifo)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	make_path();
 	assert_int_equal(mkfifo(path, 0600), 0);
 	atomic_store(&opened, 0);
@@ -1041,7 +988,6 @@ static void read_records(void *arg)
 	uint32_t record[4];
 	ssize_t n;
 
-	(void)arg;
 	while ((n = switchto_read(file, record, sizeof(record), NULL)) == sizeof(record)) {
 		CHECK(&verdict, record[0] < RECORDS && record[0] == record[3]);
 		if (record[0] < RECORDS)
@@ -1062,9 +1008,8 @@ static void write_records(void *arg)
 	}
 }
 
-static void positions(void **state)
+TEST(positions)
 {
-	(void)state;
 	for (int append = 0; append < 2; append++) {
 		struct switchto_sched *sched = new_sched_with(NULL, 0, 4);
 
@@ -1097,7 +1042,6 @@ static void use_offsets(void *arg)
 	off_t offset = 1;
 	char text[8] = "";
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_pwrite(file, "abcdef", 6, 2, NULL), 6);
 	CHECK_EQ(&verdict, switchto_pread(file, text, 8, 3, NULL), 5);
 	CHECK(&verdict, strcmp(text, "bcdef") == 0);
@@ -1119,14 +1063,13 @@ static void use_offsets(void *arg)
 	CHECK_EQ(&verdict, switchto_sendfile(ends[1], file, NULL, 100, &time), 0);
 }
 
-static void offsets(void **state)
+TEST(offsets)
 {
-	(void)state;
 	make_path();
 	file = open(path, O_RDWR | O_CREAT, 0600);
 	assert_true(file >= 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-	run_one(use_offsets, NULL);
+	run_task_in_time(use_offsets, NULL);
 	close_ends();
 	close(file);
 	remove_path();
@@ -1175,13 +1118,12 @@ static void drain_file(void *null)
 	CHECK_EQ(&verdict, total, HOLE + MUCH);
 }
 
-static void whole_files(void **state)
+TEST(whole_files)
 {
 	int null = open("/dev/null", O_WRONLY);
 	off_t offset = 0;
 	void *const how[] = { NULL, &ends, &offset };
 
-	(void)state;
 	file = memfd_create("whole_files", 0);
 	assert_int_equal(pwrite(file, much, MUCH, HOLE), MUCH);
 	assert_int_equal(pipe(pipes), 0);
@@ -1213,7 +1155,6 @@ static void use_addresses(void *arg)
 	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
 	char text[8];
 
-	(void)arg;
 	CHECK_EQ(&verdict,
 		 bind(fd, &(struct sockaddr){ .sa_family = AF_UNIX }, sizeof(sa_family_t)), 0);
 	CHECK_ERR(&verdict,
@@ -1235,11 +1176,10 @@ static void use_addresses(void *arg)
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
 }
 
-static void addresses(void **state)
+TEST(addresses)
 {
-	(void)state;
 	receiver = bind_unix(SOCK_DGRAM);
-	run_one(use_addresses, NULL);
+	run_task_in_time(use_addresses, NULL);
 	switchto_close(receiver);
 }
 
@@ -1262,7 +1202,6 @@ static void wait_for_children(void *arg)
 	siginfo_t info;
 	pid_t child = child_that_exits(100, 7), other;
 
-	(void)arg;
 	CHECK_ERR(&verdict, switchto_waitid(P_PID, (id_t)child, &info, WEXITED, &time), ETIMEDOUT);
 	time = late();
 	CHECK_EQ(&verdict, switchto_waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT, &time), 0);
@@ -1276,10 +1215,9 @@ static void wait_for_children(void *arg)
 	CHECK_ERR(&verdict, switchto_waitid(P_ALL, 0, &info, WEXITED, &time), ECHILD);
 }
 
-static void children(void **state)
+TEST(children)
 {
-	(void)state;
-	run_one(wait_for_children, NULL);
+	run_task_in_time(wait_for_children, NULL);
 }
 
 /* --- signals --- */
@@ -1290,10 +1228,7 @@ static atomic_bool aimed;
 /* A splice to it is interrupted, even if there is nothing to wait for. */
 static int terminal;
 
-static void handle(int number)
-{
-	(void)number;
-}
+static void handle(int number) {}
 
 static void *shoot(void *arg)
 {
@@ -1309,7 +1244,6 @@ static void call_under_fire(void *arg)
 	const long long until = now_ns() + NSEC_PER_SEC / 2;
 	char byte;
 
-	(void)arg;
 	target = pthread_self();
 	atomic_store(&aimed, true);
 	while (now_ns() < until) {
@@ -1339,14 +1273,13 @@ static void call_under_fire(void *arg)
 	atomic_store(&over, true);
 }
 
-static void under_fire(void **state)
+TEST(under_fire)
 {
 	const struct sigaction action = { .sa_handler = handle };
 	socklen_t length = sizeof(in_address);
 	pthread_t thread;
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
-	(void)state;
 	if (HANDLERS_RUN_LATE)
 		skip();
 	in_address = (struct sockaddr_in){ .sin_family = AF_INET };
@@ -1361,7 +1294,7 @@ static void under_fire(void **state)
 	terminal = posix_openpt(O_RDWR | O_NOCTTY);
 	assert_true(terminal >= 0);
 	assert_int_equal(pthread_create(&thread, NULL, shoot, NULL), 0);
-	run_one(call_under_fire, NULL);
+	run_task_in_time(call_under_fire, NULL);
 	pthread_join(thread, NULL);
 	close_ends();
 	switchto_close(terminal);
@@ -1375,7 +1308,6 @@ static void use_past(void *arg)
 	const struct timespec past[] = { { 0, 0 }, { -1, 0 } };
 	char byte;
 
-	(void)arg;
 	for (int i = 0; i < 2; i++) {
 		/* Known and empty, so that the next call would wait at once. */
 		CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &past[i]), ETIMEDOUT);
@@ -1388,11 +1320,10 @@ static void use_past(void *arg)
 	}
 }
 
-static void past_deadlines(void **state)
+TEST(past_deadlines)
 {
-	(void)state;
 	connect_tcp();
-	run_one(use_past, NULL);
+	run_task_in_time(use_past, NULL);
 	close_ends();
 }
 
@@ -1457,13 +1388,12 @@ static void use_what_blocks(void *arg)
 	CHECK_EQ(&verdict, switchto_write(ends[1], much, MUCH, &time), 2 * 65536);
 }
 
-static void flags_changed(void **state)
+TEST(flags_changed)
 {
 	static char buffer[65536];
 
-	(void)state;
 	assert_int_equal(pipe(ends), 0);
-	run_one(use_what_blocks, buffer);
+	run_task_in_time(use_what_blocks, buffer);
 	close_ends();
 }
 
@@ -1474,7 +1404,6 @@ static void use_negative_sizes(void *arg)
 	struct timespec time = soon();
 	char byte = 'x';
 
-	(void)arg;
 	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, 0, &time), ETIMEDOUT);
 	CHECK_ERR(&verdict, switchto_write(ends[0], &byte, negative, &time), EFAULT);
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, negative, &time), EFAULT);
@@ -1489,15 +1418,14 @@ static void use_negative_sizes(void *arg)
 	CHECK_ERR(&verdict, switchto_splice(-1, NULL, -1, NULL, 1, 0x100, NULL), EINVAL);
 }
 
-static void negative_sizes(void **state)
+TEST(negative_sizes)
 {
-	(void)state;
 	make_path();
 	file = open(path, O_RDWR | O_CREAT, 0600);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	assert_int_equal(write(ends[1], "y", 1), 1);
 	assert_int_equal(read(ends[0], &(char){ 0 }, 1), 1);
-	run_one(use_negative_sizes, NULL);
+	run_task_in_time(use_negative_sizes, NULL);
 	close_ends();
 	close(file);
 	remove_path();
@@ -1509,7 +1437,6 @@ static void receive_with_odd_flags(void *arg)
 	struct timespec time = late();
 	char buffer[8];
 
-	(void)arg;
 	spawn(NULL, send_later, "abc");
 	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_ERRQUEUE, &time), 3);
 	close_ends();
@@ -1521,12 +1448,11 @@ static void receive_with_odd_flags(void *arg)
 	CHECK_EQ(&verdict, switchto_recv(ends[0], buffer, 8, MSG_OOB, &time), 3);
 }
 
-static void odd_flags(void **state)
+TEST(odd_flags)
 {
-	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	connect_udp();
-	run_one(receive_with_odd_flags, NULL);
+	run_task_in_time(receive_with_odd_flags, NULL);
 	close_pair();
 	close_ends();
 }
@@ -1554,20 +1480,18 @@ static void peek_on(void *arg)
 	CHECK_EQ(&verdict, buffer[0], 'f');
 }
 
-static void peek_offsets(void **state)
+TEST(peek_offsets)
 {
-	(void)state;
 	connect_tcp();
-	run_one(peek_on, NULL);
+	run_task_in_time(peek_on, NULL);
 	close_ends();
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-	run_one(peek_on, ends);
+	run_task_in_time(peek_on, ends);
 	close_ends();
 }
 
 static void send_descriptor_later(void *arg)
 {
-	(void)arg;
 	nap(20);
 	send_descriptor("def");
 }
@@ -1577,7 +1501,6 @@ static void send_as_other(void *arg)
 {
 	pid_t child;
 
-	(void)arg;
 	nap(20);
 	child = fork();
 	if (child == 0)
@@ -1614,7 +1537,6 @@ static void receive_from_unix(void *arg)
 	char text[8];
 	int fd;
 
-	(void)arg;
 	CHECK_EQ(&verdict, receive_rest(send_descriptor_later, control.room, &room), 6);
 	CHECK_EQ(&verdict, room, CMSG_SPACE(sizeof(int)));
 	CHECK_EQ(&verdict, control.header.cmsg_type, SCM_RIGHTS);
@@ -1645,7 +1567,6 @@ static void receive_with_time(void *arg)
 	const int on = 1;
 	char text[8];
 
-	(void)arg;
 	CHECK_EQ(&verdict, setsockopt(ends[0], SOL_SOCKET, SO_TIMESTAMP, &on, sizeof(on)), 0);
 	CHECK_EQ(&verdict, write(ends[1], "abc", 3), 3);
 	spawn(NULL, send_later, "def");
@@ -1658,7 +1579,6 @@ static void receive_address(void *arg)
 	socklen_t length = sizeof(from);
 	char text[8];
 
-	(void)arg;
 	CHECK_EQ(&verdict, write(pair[1], "abc", 3), 3);
 	CHECK_EQ(&verdict,
 		 switchto_recvfrom(pair[0], text, 8, MSG_WAITALL, (struct sockaddr *)&from, &length,
@@ -1675,16 +1595,15 @@ static void receive_address(void *arg)
 	CHECK_EQ(&verdict, length, 0);
 }
 
-static void rest_received(void **state)
+TEST(rest_received)
 {
-	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-	run_one(receive_from_unix, NULL);
+	run_task_in_time(receive_from_unix, NULL);
 	close_ends();
 	connect_tcp();
-	run_one(receive_with_time, NULL);
+	run_task_in_time(receive_with_time, NULL);
 	connect_udp();
-	run_one(receive_address, NULL);
+	run_task_in_time(receive_address, NULL);
 	close_pair();
 	close_ends();
 }
@@ -1704,22 +1623,20 @@ static void write_packets(void *arg)
 	struct iovec parts[] = { { much, 3000 }, { much, 2000 }, { much, 3000 } };
 	struct timespec time = late();
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_writev(ends[1], parts, 3, &time), 8000);
 }
 
 /* A pipe that holds one packet. */
-static void packets_written(void **state)
+TEST(packets_written)
 {
 	pthread_t thread;
 
-	(void)state;
 	if (sysconf(_SC_PAGESIZE) != 4096)
 		skip();
 	assert_int_equal(pipe2(ends, O_DIRECT), 0);
 	assert_int_equal(fcntl(ends[1], F_SETPIPE_SZ, 4096), 4096);
 	assert_int_equal(pthread_create(&thread, NULL, read_packets, NULL), 0);
-	run_one(write_packets, NULL);
+	run_task_in_time(write_packets, NULL);
 	pthread_join(thread, NULL);
 	close_ends();
 }
@@ -1728,21 +1645,19 @@ static void fill_pipe(void *arg)
 {
 	struct timespec time = late();
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_sendfile(pipes[1], file, NULL, MUCH, &time), 65536);
 	time = in(NSEC_PER_SEC / 10);
 	CHECK_ERR(&verdict, switchto_sendfile(pipes[1], file, NULL, MUCH, &time), ETIMEDOUT);
 }
 
-static void pipe_filled(void **state)
+TEST(pipe_filled)
 {
-	(void)state;
 	make_path();
 	file = open(path, O_RDWR | O_CREAT, 0600);
 	assert_int_equal(ftruncate(file, MUCH), 0);
 	assert_int_equal(pipe(pipes), 0);
 	assert_int_equal(fcntl(pipes[1], F_SETPIPE_SZ, 65536), 65536);
-	run_one(fill_pipe, NULL);
+	run_task_in_time(fill_pipe, NULL);
 	switchto_close(pipes[0]);
 	switchto_close(pipes[1]);
 	close(file);
@@ -1752,7 +1667,6 @@ static void pipe_filled(void **state)
 /* A message, and then an error: nobody receives what this side sends. */
 static void refuse(void *arg)
 {
-	(void)arg;
 	nap(20);
 	CHECK_EQ(&verdict, write(pair[1], "a", 1), 1);
 	nap(50);
@@ -1768,7 +1682,6 @@ static void receive_before_error(void *arg)
 				      { .msg_hdr = { .msg_iov = parts + 1, .msg_iovlen = 1 } } };
 	struct timespec time = in(10 * NSEC_PER_SEC);
 
-	(void)arg;
 	spawn(NULL, refuse, NULL);
 	CHECK_EQ(&verdict, switchto_recvmmsg(pair[0], messages, 2, 0, &time), 1);
 	CHECK_ERR(&verdict, switchto_recv(pair[0], bytes, 1, 0, &time), ECONNREFUSED);
@@ -1779,19 +1692,17 @@ static void write_to_unix_leaver(void *arg)
 {
 	ssize_t n = switchto_send(ends[1], much, MUCH, 0, NULL);
 
-	(void)arg;
 	CHECK(&verdict, n > 0 && n < MUCH);
 	CHECK_ERR(&verdict, switchto_send(ends[1], much, 1, MSG_NOSIGNAL, NULL), EPIPE);
 	CHECK_EQ(&verdict, switchto_recv(ends[1], much, 1, 0, NULL), 0);
 }
 
-static void errors_kept(void **state)
+TEST(errors_kept)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	connect_udp();
-	run_one(receive_before_error, NULL);
+	run_task_in_time(receive_before_error, NULL);
 	switchto_close(pair[0]);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	spawn(sched, write_to_unix_leaver, NULL);
@@ -1828,7 +1739,6 @@ static void splice_until_shut(void *arg)
 {
 	struct timespec time = in(10 * NSEC_PER_SEC);
 
-	(void)arg;
 	while (send(ends[0], much, 1000, MSG_DONTWAIT) > 0)
 		;
 	CHECK_EQ(&verdict, pipe(pair), 0);
@@ -1844,7 +1754,6 @@ static void send_until_left(void *arg)
 	struct timespec time = in(10 * NSEC_PER_SEC);
 	char byte;
 
-	(void)arg;
 	while (send(ends[0], much, 1000, MSG_DONTWAIT) > 0)
 		;
 	spawn(NULL, close_later, &ends[1]);
@@ -1863,7 +1772,6 @@ static void wait_for_shutdown(void *arg)
 		.msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &part, .msg_iovlen = 1
 	};
 
-	(void)arg;
 	for (int packets = 0; packets < 2; packets++) {
 		int fd = bind_unix(packets ? SOCK_SEQPACKET : SOCK_STREAM);
 
@@ -1881,25 +1789,25 @@ static void wait_for_shutdown(void *arg)
 	CHECK_EQ(&verdict, message.msg_namelen, 0);
 }
 
-static void shut_down(void **state)
+TEST(shut_down)
 {
-	(void)state;
 	connect_udp();
-	run_one(wait_for_shutdown, NULL);
+	run_task_in_time(wait_for_shutdown, NULL);
 	close_pair();
 	signal(SIGPIPE, SIG_DFL);
 	for (int kind = 0; kind < 5; kind++) {
 		const int type = kind / 2 ? SOCK_STREAM : SOCK_SEQPACKET;
 
 		assert_int_equal(socketpair(AF_UNIX, type, 0, ends), 0);
-		run_one(kind == 4 ? splice_until_shut : send_until_shut, kind % 2 ? ends : NULL);
+		run_task_in_time(kind == 4 ? splice_until_shut : send_until_shut,
+				 kind % 2 ? ends : NULL);
 		close_ends();
 	}
 	for (int packets = 0; packets < 2; packets++) {
 		assert_int_equal(socketpair(AF_UNIX, packets ? SOCK_SEQPACKET : SOCK_STREAM, 0,
 					    ends),
 				 0);
-		run_one(send_until_left, NULL);
+		run_task_in_time(send_until_left, NULL);
 		close(ends[0]);
 	}
 }
@@ -1913,7 +1821,6 @@ static void send_fast(void *arg)
 	ssize_t n = switchto_sendto(fd, "abc", 3, MSG_FASTOPEN, (struct sockaddr *)&in_address,
 				    sizeof(in_address), &time);
 
-	(void)arg;
 	if (n != -1 || errno != EOPNOTSUPP) /* by net.ipv4.tcp_fastopen */
 		CHECK_EQ(&verdict, n, 3);
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
@@ -1938,7 +1845,6 @@ static void send_without_port(void *arg)
 	int fd = socket(AF_INET, SOCK_DGRAM, 0), other = socket(AF_INET, SOCK_DGRAM, 0);
 	uint32_t range;
 
-	(void)arg;
 	CHECK_EQ(&verdict, bind(other, (struct sockaddr *)&taken, length), 0);
 	CHECK_EQ(&verdict, getsockname(other, (struct sockaddr *)&taken, &length), 0);
 	range = ntohs(taken.sin_port) * 0x10001U;
@@ -1951,19 +1857,18 @@ static void send_without_port(void *arg)
 	CHECK_EQ(&verdict, switchto_close(other), 0);
 }
 
-static void sent_to_addresses(void **state)
+TEST(sent_to_addresses)
 {
 	socklen_t length = sizeof(in_address);
 
-	(void)state;
 	listener = socket(AF_INET, SOCK_STREAM, 0);
 	in_address = (struct sockaddr_in){ .sin_family = AF_INET };
 	in_address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	assert_int_equal(bind(listener, (struct sockaddr *)&in_address, length), 0);
 	assert_int_equal(getsockname(listener, (struct sockaddr *)&in_address, &length), 0);
 	assert_int_equal(listen(listener, 1), 0);
-	run_one(send_fast, NULL);
-	run_one(send_without_port, NULL);
+	run_task_in_time(send_fast, NULL);
+	run_task_in_time(send_without_port, NULL);
 	close(listener);
 }
 
@@ -1974,7 +1879,6 @@ static void send_messages(void *arg)
 	struct timespec time = late();
 	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
 
-	(void)arg;
 	for (int i = 0; i < DATAGRAMS; i++)
 		messages[i].msg_hdr = (struct msghdr){
 			.msg_name = &un, .msg_namelen = un_length, .msg_iov = &part, .msg_iovlen = 1
@@ -1991,7 +1895,6 @@ static void send_in_part(void *arg)
 	struct mmsghdr messages[4] = { 0 };
 	long long until = now_ns() + NSEC_PER_SEC / 4;
 
-	(void)arg;
 	for (int i = 0; i < 4; i++)
 		messages[i].msg_hdr = (struct msghdr){ .msg_iov = &part, .msg_iovlen = 1 };
 	while (now_ns() < until) {
@@ -2012,12 +1915,11 @@ static void *read_all(void *arg)
 	return arg;
 }
 
-static void messages_sent(void **state)
+TEST(messages_sent)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	pthread_t thread;
 
-	(void)state;
 	receiver = bind_unix(SOCK_DGRAM);
 	spawn(sched, receive_slowly, NULL);
 	spawn(sched, send_messages, NULL);
@@ -2025,7 +1927,7 @@ static void messages_sent(void **state)
 	switchto_close(receiver);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	assert_int_equal(pthread_create(&thread, NULL, read_all, NULL), 0);
-	run_one(send_in_part, NULL);
+	run_task_in_time(send_in_part, NULL);
 	pthread_join(thread, NULL);
 	close_ends();
 }
@@ -2050,7 +1952,6 @@ static void read_raw(void *arg)
 	char text[16];
 	struct iovec parts[] = { { text, 4 }, { text + 4, 12 } };
 
-	(void)arg;
 	set_terminal(ends[0], 0, 0);
 	CHECK_EQ(&verdict, switchto_read(ends[0], text, 16, &time), 0);
 	CHECK_ERR(&verdict, switchto_read(ends[0], text, 16, &bad), EINVAL);
@@ -2083,16 +1984,15 @@ static void read_raw(void *arg)
 	CHECK_ERR(&verdict, switchto_read(ends[0], text, 16, &time), ETIMEDOUT);
 }
 
-static void raw_terminal(void **state)
+TEST(raw_terminal)
 {
-	(void)state;
 	ends[1] = posix_openpt(O_RDWR | O_NOCTTY);
 	assert_true(ends[1] >= 0);
 	assert_int_equal(grantpt(ends[1]), 0);
 	assert_int_equal(unlockpt(ends[1]), 0);
 	ends[0] = open(ptsname(ends[1]), O_RDWR | O_NOCTTY);
 	assert_true(ends[0] >= 0);
-	run_one(read_raw, NULL);
+	run_task_in_time(read_raw, NULL);
 	close_ends();
 }
 
@@ -2103,7 +2003,6 @@ static void use_polled_file(void *arg)
 	int fd = open("/proc/self/mounts", O_RDONLY);
 	char text[16];
 
-	(void)arg;
 	CHECK(&verdict, switchto_read(fd, text, sizeof(text), &time) > 0);
 	CHECK_EQ(&verdict, fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
 	CHECK(&verdict, switchto_poll(fd, POLLIN, &time) & POLLIN);
@@ -2113,58 +2012,11 @@ static void use_polled_file(void *arg)
 	CHECK(&verdict, switchto_poll(file, POLLIN, &time) & POLLIN);
 }
 
-static void polled_file(void **state)
+TEST(polled_file)
 {
-	(void)state;
 	make_path();
 	file = open(path, O_RDWR | O_CREAT, 0600);
-	run_one(use_polled_file, NULL);
+	run_task_in_time(use_polled_file, NULL);
 	close(file);
 	remove_path();
-}
-
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rest_at_once),
-		cmocka_unit_test(short_reads),
-		cmocka_unit_test(unread),
-		cmocka_unit_test(errors_queued),
-		cmocka_unit_test(whole_writes),
-		cmocka_unit_test(sender_of_all),
-		cmocka_unit_test(parts_of_writes),
-		cmocka_unit_test(peer_leaves),
-		cmocka_unit_test(all_received),
-		cmocka_unit_test(messages_received),
-		cmocka_unit_test(full_backlog),
-		cmocka_unit_test(connections),
-		cmocka_unit_test(full_receiver),
-		cmocka_unit_test(own_umask),
-		cmocka_unit_test(fifo),
-		cmocka_unit_test(positions),
-		cmocka_unit_test(offsets),
-		cmocka_unit_test(whole_files),
-		cmocka_unit_test(addresses),
-		cmocka_unit_test(children),
-		cmocka_unit_test(flags_changed),
-		cmocka_unit_test(under_fire),
-		cmocka_unit_test(past_deadlines),
-		cmocka_unit_test(negative_sizes),
-		cmocka_unit_test(odd_flags),
-		cmocka_unit_test(peek_offsets),
-		cmocka_unit_test(rest_received),
-		cmocka_unit_test(packets_written),
-		cmocka_unit_test(pipe_filled),
-		cmocka_unit_test(errors_kept),
-		cmocka_unit_test(shut_down),
-		cmocka_unit_test(sent_to_addresses),
-		cmocka_unit_test(messages_sent),
-		cmocka_unit_test(raw_terminal),
-		cmocka_unit_test(polled_file),
-	};
-
-	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
-	if (!switchto_backend() && errno == ENOSYS)
-		return SKIPPED;
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

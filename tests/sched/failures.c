@@ -8,16 +8,7 @@
 
 #include <linux/io_uring.h>
 #include <netinet/in.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <switchto/switchto.h>
 
 void switchto_sched_window(void);
 
@@ -61,10 +52,7 @@ enum { GREAT = 1 << 20 };
 
 static char great[GREAT];
 
-static void nothing(void *arg)
-{
-	(void)arg;
-}
+static void nothing(void *arg) {}
 
 static void try_tasks(void)
 {
@@ -222,10 +210,8 @@ static const char *const names[] = {
 };
 
 /* The calls of each kind, one after the other; then two in a row, and so on. */
-static void each_call(void **state)
+TEST(each_call)
 {
-	(void)state;
-	verdict = (struct verdict){ 0 };
 	for (enum fault kind = 0; kind < FAULTS; kind++) {
 		unsigned long first = 1;
 
@@ -318,15 +304,13 @@ static void full_ring(bool with_deadlines)
 	assert_int_equal(faults_left(), 0);
 }
 
-static void full_ring_waits(void **state)
+TEST(full_ring_waits)
 {
-	(void)state;
 	full_ring(false);
 }
 
-static void full_ring_times_out(void **state)
+TEST(full_ring_times_out)
 {
-	(void)state;
 	full_ring(true);
 }
 
@@ -355,12 +339,11 @@ static void begin_region(void *sched)
 }
 
 /* Without a CPU to spare for it, the monitor of a slot that sleeps would sleep for 10 ms. */
-static void monitor_does_not_oversleep(void **state)
+TEST(monitor_does_not_oversleep)
 {
 	long long least = NSEC_PER_SEC;
 	cpu_set_t all;
 
-	(void)state;
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	pin_to(0, sched_getcpu());
 	others = true;
@@ -390,7 +373,6 @@ static atomic_bool ticked;
 /* More than a budget, each time that the other one asks for it. */
 static void post_in_a_region(void *arg)
 {
-	(void)arg;
 	others = true;
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
 	for (unsigned int n = 0; !atomic_load(&begun); n++) {
@@ -407,7 +389,6 @@ static void tick_once(void *arg)
 {
 	const struct timespec soon = in(NSEC_PER_SEC / 1000);
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
 	atomic_store(&ticked, true);
 }
@@ -439,11 +420,10 @@ static void post_now_and_then(void *arg)
 }
 
 /* They are not to fill its budget again. */
-static void region_fills_no_budget(void **state)
+TEST(region_fills_no_budget)
 {
 	struct switchto_sched *sched = without_slices(NULL, 0, 1);
 
-	(void)state;
 	assert_int_equal(pipe(wakes), 0);
 	atomic_store(&begun, false);
 	others = true;
@@ -477,7 +457,6 @@ static void park_and_call(void *arg)
 	const struct timespec past = { 0 };
 	char byte;
 
-	(void)arg;
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &past), ETIMEDOUT);
 	/* The first one is before the task is inside. */
 	skipped = 1;
@@ -486,11 +465,10 @@ static void park_and_call(void *arg)
 	CHECK(&verdict, !at_window);
 }
 
-static void interrupted(void **state)
+TEST(interrupted)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	has_ring = strcmp(switchto_sched_engine(sched), "io_uring") == 0;
 	assert_int_equal(switchto_mutex_lock(&taken), 0);
 	assert_int_equal(pipe(ends), 0);
@@ -523,7 +501,6 @@ static void say_parked(void)
 /* The slot does not sleep, so nobody need wake it. */
 static void keep_busy(void *arg)
 {
-	(void)arg;
 	while (!atomic_load(&awake))
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 }
@@ -539,7 +516,6 @@ static void sleep_once(void *arg)
 
 static void end_meanwhile(void *arg)
 {
-	(void)arg;
 	atomic_store(&parked, true);
 	while (!atomic_load(&inside))
 		switchto_yield();
@@ -548,7 +524,6 @@ static void end_meanwhile(void *arg)
 /* Mostly after the call has begun. */
 static void end_soon(void *arg)
 {
-	(void)arg;
 	atomic_store(&parked, true);
 	usleep(1000);
 }
@@ -577,9 +552,8 @@ static void *call_and_stay(void *visit)
 	return NULL;
 }
 
-static void destroy_waits(void **state)
+TEST(destroy_waits)
 {
-	(void)state;
 	for (size_t i = 0; i < sizeof(visits) / sizeof(*visits); i++) {
 		struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
 		struct visit visit = visits[i];
@@ -631,7 +605,6 @@ static void read_first(void *arg)
 {
 	char byte;
 
-	(void)arg;
 	have_polled(ends[0]);
 	skipped = 2;
 	at_window = say_reads;
@@ -642,7 +615,6 @@ static void read_second(void *arg)
 {
 	char byte;
 
-	(void)arg;
 	at_window = say_reads_too;
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, NULL), EBADF);
 	atomic_store(&returned, true);
@@ -675,12 +647,11 @@ static void *close_for_both(void *sched)
 }
 
 /* Its turn is on the stack of the second one. */
-static void turn_ends_twice(void **state)
+TEST(turn_ends_twice)
 {
 	struct switchto_sched *sched = new_sched_with(NULL, 0, 2);
 	pthread_t thread;
 
-	(void)state;
 	assert_int_equal(pipe(ends), 0);
 	atomic_store(&reads, false);
 	atomic_store(&reads_too, false);
@@ -706,7 +677,6 @@ static void read_and_sleep(void *arg)
 	struct timespec soon = in(NSEC_PER_SEC / 500);
 	char byte;
 
-	(void)arg;
 	have_polled(ends[0]);
 	skipped = 2;
 	at_window = say_reads;
@@ -739,12 +709,11 @@ static void *close_late(void *arg)
 	return arg;
 }
 
-static void error_comes_late(void **state)
+TEST(error_comes_late)
 {
 	struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
 	pthread_t thread;
 
-	(void)state;
 	assert_int_equal(pipe(ends), 0);
 	atomic_store(&reads, false);
 	atomic_store(&reads_too, false);
@@ -830,11 +799,10 @@ static void use_again(void *part)
 	CHECK(&verdict, !at_window);
 }
 
-static void number_used_again(void **state)
+TEST(number_used_again)
 {
 	void (*parts[])(void) = { send_part, send_parts, receive_part, receive_parts };
 
-	(void)state;
 	for (unsigned int i = 0; i < 4; i++) {
 		struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
 
@@ -863,7 +831,6 @@ static void is_free(void)
 
 static void close_device(void *arg)
 {
-	(void)arg;
 	/* Of the mark, for input and output; and then of the region. */
 	skipped = 2;
 	at_window = is_free;
@@ -871,15 +838,11 @@ static void close_device(void *arg)
 	CHECK(&verdict, !at_window);
 }
 
-static void device_closed(void **state)
+TEST(device_closed)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
 	device = open("/dev/null", O_RDONLY);
 	assert_true(device >= 0);
-	spawn(sched, close_device, NULL);
-	run_tasks(sched);
+	run_task(close_device, NULL);
 }
 
 /* --- a handler forks when its thread, a dispatcher, has found no task, and another one still looks --- */
@@ -921,18 +884,16 @@ static void until_forked(void)
 
 static void end_last(void *arg)
 {
-	(void)arg;
 	/* When its slot looks for others, and there is none. */
 	skipped = 3;
 	at_window = until_forked;
 	atomic_store(&ends_last, true);
 }
 
-static void child_of_a_dispatcher_ends(void **state)
+TEST(child_of_a_dispatcher_ends)
 {
 	struct switchto_sched *sched;
 
-	(void)state;
 #ifdef UNDER_TSAN
 	/* It ends a child of several threads in its own way. */
 	skip();
@@ -968,7 +929,6 @@ static void have_it_polled(void *arg)
 {
 	char byte;
 
-	(void)arg;
 	have_polled(ends[0]);
 	skipped = 0;
 	at_window = hold;
@@ -1001,9 +961,8 @@ static void *run_here(void *sched)
 	return NULL;
 }
 
-static void event_in_hand(void **state)
+TEST(event_in_hand)
 {
-	(void)state;
 	for (unsigned int window = 0; window < 3; window++) {
 		struct switchto_sched *first = new_sched_with(NULL, 0, 1);
 		struct switchto_sched *second = new_sched_with(NULL, 0, 1);
@@ -1058,12 +1017,11 @@ static void join_one_without_thread(void *arg)
 	faults_from_to(FAULT_THREAD, 1, 0);
 }
 
-static void waits_for_a_thread(void **state)
+TEST(waits_for_a_thread)
 {
 	struct switchto_sched *sched;
 	bool ran = false;
 
-	(void)state;
 	faults_from_to(FAULT_THREAD, 1, 0);
 	sched = new_sched_with(NULL, 0, 1);
 	spawn(sched, join_one_without_thread, &ran);
@@ -1092,13 +1050,11 @@ static atomic_bool other_slot_ran;
 
 static void be_short(void *arg)
 {
-	(void)arg;
 	atomic_fetch_add(&short_ones, 1);
 }
 
 static void spawn_short_ones(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < MANY_SHORT; i++)
 		spawn(NULL, be_short, NULL);
 }
@@ -1106,14 +1062,12 @@ static void spawn_short_ones(void *arg)
 /* In the first slot, whose worker ends one task and begins the next one. */
 static void go_on_until_it_ran(void *arg)
 {
-	(void)arg;
 	if (!atomic_load(&other_slot_ran))
 		spawn(NULL, go_on_until_it_ran, NULL);
 }
 
 static void run_in_the_other_slot(void *arg)
 {
-	(void)arg;
 	atomic_store(&other_slot_ran, true);
 }
 
@@ -1141,9 +1095,8 @@ static void run_with_few(unsigned int workers, void (*first)(void *), void (*sec
 	faults_from_to(FAULT_THREAD, 1, 0);
 }
 
-static void few_threads(void **state)
+TEST(few_threads)
 {
-	(void)state;
 	for (int i = 0; i < LOOPS(20); i++) {
 		run_with_few(1, spawn_short_ones, NULL);
 		assert_int_equal(atomic_load(&short_ones), MANY_SHORT);
@@ -1151,30 +1104,4 @@ static void few_threads(void **state)
 	}
 	run_with_few(2, compute_beside_a_spare, NULL);
 	assert_int_equal(atomic_load(&short_ones), MANY_SHORT + 1);
-}
-
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(each_call),
-		cmocka_unit_test(interrupted),
-		cmocka_unit_test(full_ring_waits),
-		cmocka_unit_test(full_ring_times_out),
-		cmocka_unit_test(monitor_does_not_oversleep),
-		cmocka_unit_test(region_fills_no_budget),
-		cmocka_unit_test(destroy_waits),
-		cmocka_unit_test(turn_ends_twice),
-		cmocka_unit_test(error_comes_late),
-		cmocka_unit_test(number_used_again),
-		cmocka_unit_test(device_closed),
-		cmocka_unit_test(child_of_a_dispatcher_ends),
-		cmocka_unit_test(event_in_hand),
-		cmocka_unit_test(waits_for_a_thread),
-		cmocka_unit_test(few_threads),
-	};
-
-	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
-	if (!switchto_backend() && errno == ENOSYS)
-		return SKIPPED;
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

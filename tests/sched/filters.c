@@ -4,21 +4,10 @@
 
 #include "seccomp.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <switchto/switchto.h>
-
 static struct switchto_sched *sched;
 
 #if !defined(UNDER_TSAN) && !defined(UNDER_ASAN) /* they use madvise(2) themselves */
-static void nothing(void *arg)
-{
-	(void)arg;
-}
+static void nothing(void *arg) {}
 
 static atomic_bool refused;
 
@@ -37,7 +26,6 @@ static int register_in_vain(void *arg)
 	struct switchto_task *task;
 	pthread_t thread;
 
-	(void)arg;
 	sched = new_sched(NULL);
 	CHECK(&verdict, switchto_self() > 0);
 	filter_call(SYS_madvise, ANSWER(ENOMEM));
@@ -54,9 +42,8 @@ static int register_in_vain(void *arg)
 	return verdict_status(&verdict);
 }
 
-static void threads_not_registered(void **state)
+TEST(threads_not_registered)
 {
-	(void)state;
 	assert_int_equal(run_child(register_in_vain, NULL), 0);
 }
 
@@ -68,7 +55,6 @@ static void read_without_memory(void *arg)
 	int ends[2], high;
 	char byte;
 
-	(void)arg;
 	CHECK_EQ(&verdict, getrlimit(RLIMIT_NOFILE, &limit), 0);
 	limit.rlim_cur = limit.rlim_max;
 	CHECK_EQ(&verdict, setrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -84,7 +70,6 @@ static void read_without_memory(void *arg)
 
 static int run_without_memory(void *arg)
 {
-	(void)arg;
 	sched = new_sched(NULL);
 	spawn(sched, read_without_memory, NULL);
 	CHECK_EQ(&verdict, switchto_sched_run(sched), 0);
@@ -92,9 +77,8 @@ static int run_without_memory(void *arg)
 	return verdict_status(&verdict);
 }
 
-static void no_memory_for_descriptors(void **state)
+TEST(no_memory_for_descriptors)
 {
-	(void)state;
 	assert_int_equal(run_child(run_without_memory, NULL), 0);
 }
 #endif
@@ -104,7 +88,6 @@ static void sleep_shortly(void *arg)
 	const struct timespec soon = in(3000000);
 	struct timespec now;
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
 	now = in(0);
 	CHECK(&verdict, now.tv_sec > soon.tv_sec ||
@@ -113,7 +96,6 @@ static void sleep_shortly(void *arg)
 
 static int sleep_without(void *arg)
 {
-	(void)arg;
 #ifdef SYS_epoll_pwait2
 	filter_call(SYS_epoll_pwait2, ANSWER(ENOSYS));
 #endif
@@ -124,23 +106,7 @@ static int sleep_without(void *arg)
 }
 
 /* Linux 5.10 and older. */
-static void no_epoll_pwait2(void **state)
+TEST(no_epoll_pwait2)
 {
-	(void)state;
 	assert_int_equal(run_child(sleep_without, NULL), 0);
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN)
-		cmocka_unit_test(threads_not_registered),
-		cmocka_unit_test(no_memory_for_descriptors),
-#endif
-		cmocka_unit_test(no_epoll_pwait2),
-	};
-
-	if (!switchto_backend() && errno == ENOSYS)
-		return SKIPPED;
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

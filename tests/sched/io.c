@@ -3,17 +3,8 @@
 #include "sched.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
-
-#include <switchto/switchto.h>
 
 enum { CONNECTIONS = 50, SIZE = 100 };
 
@@ -88,11 +79,10 @@ static int new_listener(void)
 	return fd;
 }
 
-static void server_and_clients(void **state)
+TEST(server_and_clients)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	spawn(sched, accept_all, (void *)(long)new_listener());
 	for (long i = 0; i < CONNECTIONS; i++)
 		spawn(sched, be_client, (void *)i);
@@ -103,7 +93,6 @@ static void connect_to_nobody(void *arg)
 {
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
-	(void)arg;
 	CHECK_ERR(&verdict,
 		  switchto_connect(fd, (struct sockaddr *)&address, sizeof(address), NULL),
 		  ECONNREFUSED);
@@ -112,14 +101,11 @@ static void connect_to_nobody(void *arg)
 }
 
 /* The port is taken as long as that lasts, so no other program's socket answers. */
-static void refused(void **state)
+TEST(refused)
 {
-	struct switchto_sched *sched = new_sched(NULL);
 	int fd = bound();
 
-	(void)state;
-	spawn(sched, connect_to_nobody, NULL);
-	run_tasks(sched);
+	run_task(connect_to_nobody, NULL);
 	close(fd);
 }
 
@@ -130,7 +116,6 @@ static void connect_nearby(void *arg)
 	int listener = socket(AF_UNIX, SOCK_STREAM, 0), fd = socket(AF_UNIX, SOCK_STREAM, 0);
 	socklen_t length = sizeof(name);
 
-	(void)arg;
 	/* The kernel chooses a name. */
 	CHECK_EQ(&verdict, bind(listener, (struct sockaddr *)&name, sizeof(sa_family_t)), 0);
 	CHECK_EQ(&verdict, getsockname(listener, (struct sockaddr *)&name, &length), 0);
@@ -142,13 +127,9 @@ static void connect_nearby(void *arg)
 	CHECK_EQ(&verdict, switchto_close(listener), 0);
 }
 
-static void connected_at_once(void **state)
+TEST(connected_at_once)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
-	spawn(sched, connect_nearby, NULL);
-	run_tasks(sched);
+	run_task(connect_nearby, NULL);
 }
 
 /* --- a full pipe --- */
@@ -163,7 +144,6 @@ static void write_much(void *arg)
 	char buffer[7777];
 	ssize_t n;
 
-	(void)arg;
 	for (int written = 0; written < BYTES; written += (int)n) {
 		int length = BYTES - written < (int)sizeof(buffer) ? BYTES - written :
 								     (int)sizeof(buffer);
@@ -193,11 +173,10 @@ static void read_much(void *arg)
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
 }
 
-static void full_pipe(void **state)
+TEST(full_pipe)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	assert_int_equal(pipe(ends), 0);
 	spawn(sched, write_much, NULL);
 	spawn(sched, read_much, &ends[0]);
@@ -206,21 +185,16 @@ static void full_pipe(void **state)
 
 static void write_to_nobody(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
 	CHECK_ERR(&verdict, switchto_write(ends[1], "", 1, NULL), EPIPE);
 	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
 }
 
-static void broken_pipe(void **state)
+TEST(broken_pipe)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
 	signal(SIGPIPE, SIG_IGN);
 	assert_int_equal(pipe(ends), 0);
-	spawn(sched, write_to_nobody, NULL);
-	run_tasks(sched);
+	run_task(write_to_nobody, NULL);
 }
 
 /* --- waits that end without data --- */
@@ -231,7 +205,6 @@ static void read_in_vain(void *arg)
 	const struct timespec bad = { 0, -1 };
 	char byte;
 
-	(void)arg;
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &soon), ETIMEDOUT);
 	CHECK(&verdict, in(0).tv_sec > soon.tv_sec ||
 				(in(0).tv_sec == soon.tv_sec && in(0).tv_nsec >= soon.tv_nsec));
@@ -254,11 +227,10 @@ static void cancel_it(void *task)
 	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
 }
 
-static void in_vain(void **state)
+TEST(in_vain)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	assert_int_equal(pipe(ends), 0);
 	atomic_store(&last_step, false);
 	spawn(sched, cancel_it, spawn_handle(sched, read_in_vain, NULL));
@@ -269,7 +241,6 @@ static void read_until_closed(void *arg)
 {
 	char byte;
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, NULL), -1);
 	CHECK_EQ(&verdict, errno, EBADF);
 }
@@ -291,9 +262,8 @@ static void close_it(void *task)
 }
 
 /* Again and again: both use the descriptor for the first time, maybe at once. */
-static void closed_during_a_read(void **state)
+TEST(closed_during_a_read)
 {
-	(void)state;
 	for (int i = 0; i < LOOPS(100); i++) {
 		struct switchto_sched *sched = new_sched(NULL);
 
@@ -309,7 +279,6 @@ static void read_until_gone(void *arg)
 {
 	char byte;
 
-	(void)arg;
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, NULL), EBADF);
 }
 
@@ -331,9 +300,8 @@ static void close_at_once(void *task)
 	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
 }
 
-static void closed_while_somebody_comes(void **state)
+TEST(closed_while_somebody_comes)
 {
-	(void)state;
 	for (int i = 0; i < LOOPS(100); i++) {
 		struct switchto_sched *sched = new_sched(NULL);
 
@@ -347,7 +315,6 @@ static void reuse(void *arg)
 {
 	char byte = 0;
 
-	(void)arg;
 	for (int i = 0; i < LOOPS(500); i++) {
 		int pair[2];
 
@@ -361,11 +328,10 @@ static void reuse(void *arg)
 	}
 }
 
-static void numbers_are_used_again(void **state)
+TEST(numbers_are_used_again)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	for (int i = 0; i < 8; i++)
 		spawn(sched, reuse, NULL);
 	run_tasks(sched);
@@ -378,7 +344,6 @@ static void write_in_parts(void *arg)
 	struct iovec parts[] = { { "abc", 3 }, { "defg", 4 } };
 	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_writev(ends[1], parts, 2, NULL), 7);
 	CHECK_EQ(&verdict, switchto_sendmsg(ends[1], &message, 0, NULL), 7);
 }
@@ -403,11 +368,10 @@ static void read_in_parts(void *arg)
 	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
 }
 
-static void in_parts(void **state)
+TEST(in_parts)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
 	spawn(sched, read_in_parts, sched);
 	run_tasks(sched);
@@ -440,7 +404,6 @@ static void send_many(void *arg)
 {
 	struct many *many = new_many();
 
-	(void)arg;
 	for (int sent = 0, n; sent < MANY; sent += n) {
 		for (int i = 0; i < AT_ONCE; i++)
 			many->numbers[i] = sent + i;
@@ -476,11 +439,10 @@ static void receive_many(void *arg)
 	CHECK_ERR(&verdict, switchto_sendmmsg(ends[1], NULL, 1, 0, NULL), EBADF);
 }
 
-static void many_messages(void **state)
+TEST(many_messages)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
 	spawn(sched, receive_many, sched);
 	run_tasks(sched);
@@ -526,7 +488,6 @@ static void no_wait(void *arg)
 	struct mmsghdr messages = { 0 };
 	char byte = 'x';
 
-	(void)arg;
 	CHECK_ERR(&verdict, switchto_recv(ends[0], &byte, 1, MSG_DONTWAIT, NULL), EAGAIN);
 	CHECK_ERR(&verdict, switchto_recvmsg(ends[0], &message, MSG_DONTWAIT, NULL), EAGAIN);
 	CHECK_ERR(&verdict, switchto_recvmmsg(ends[0], &messages, 1, MSG_DONTWAIT, NULL), EAGAIN);
@@ -549,7 +510,6 @@ static void no_errors(void *arg)
 	socklen_t length = sizeof(self);
 	char byte = 'x';
 
-	(void)arg;
 	/* Connected to itself. */
 	self.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	CHECK_EQ(&verdict, bind(fd, (struct sockaddr *)&self, length), 0);
@@ -562,11 +522,10 @@ static void no_errors(void *arg)
 	CHECK_EQ(&verdict, switchto_close(fd), 0);
 }
 
-static void short_reads(void **state)
+TEST(short_reads)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	assert_int_equal(send(ends[1], "abc", 3, 0), 3);
 	spawn(sched, read_short, (void *)(long)ends[0]);
@@ -592,7 +551,6 @@ static void short_reads(void **state)
 
 static void write_one(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_write(ends[1], "x", 1, NULL), 1);
 }
 
@@ -627,11 +585,10 @@ static void wait_for_input(void *arg)
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
 }
 
-static void polled(void **state)
+TEST(polled)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	assert_int_equal(pipe(ends), 0);
 	spawn(sched, wait_for_input, sched);
 	run_tasks(sched);
@@ -645,7 +602,6 @@ static void splice_all(void *arg)
 {
 	ssize_t n;
 
-	(void)arg;
 	while ((n = switchto_splice(ends[0], NULL, other_ends[1], NULL, 1 << 20, 0, NULL)) > 0)
 		;
 	CHECK_EQ(&verdict, n, 0);
@@ -669,7 +625,6 @@ static void splice_now(void *arg)
 	const struct timespec bad = { 0, -1 };
 	struct timespec soon = in(1000000);
 
-	(void)arg;
 	CHECK_ERR(&verdict, switchto_splice(save[0], NULL, other_ends[1], NULL, 1, 0, &soon),
 		  ETIMEDOUT);
 	CHECK_ERR(&verdict, switchto_splice(save[0], NULL, other_ends[1], NULL, 1, 0, &bad),
@@ -687,11 +642,10 @@ static void splice_now(void *arg)
 	CHECK_EQ(&verdict, switchto_close(other_ends[0]), 0);
 }
 
-static void spliced(void **state)
+TEST(spliced)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	assert_int_equal(pipe(ends), 0);
 	assert_int_equal(pipe(other_ends), 0);
 	spawn(sched, splice_now, NULL);
@@ -716,7 +670,6 @@ static void use_file(void *arg)
 	int fd = mkstemp(name), pair[2];
 	off_t start = 0;
 
-	(void)arg;
 	CHECK(&verdict, fd >= 0);
 	CHECK_EQ(&verdict, switchto_write(fd, "hello", 5, NULL), 5);
 	CHECK_EQ(&verdict, switchto_fsync(fd), 0);
@@ -752,14 +705,11 @@ static void use_file(void *arg)
 	CHECK_ERR(&verdict, switchto_openat(AT_FDCWD, "/", O_RDONLY, 0), ECANCELED);
 }
 
-static void file(void **state)
+TEST(file)
 {
-	struct switchto_sched *sched = new_sched(NULL);
 	char byte;
 
-	(void)state;
-	spawn(sched, use_file, NULL);
-	run_tasks(sched);
+	run_task(use_file, NULL);
 	assert_int_equal(switchto_openat(AT_FDCWD, "/", O_RDONLY, 0), -1);
 	assert_int_equal(errno, EPERM);
 	assert_int_equal(switchto_fsync(0), -1);
@@ -776,13 +726,12 @@ static void file(void **state)
 
 /* --- no descriptors left --- */
 
-static void no_descriptors(void **state)
+TEST(no_descriptors)
 {
 	struct switchto_sched *sched;
 	struct rlimit old, none;
 	int result, error;
 
-	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
 	none = old;
 	none.rlim_cur = 3;
@@ -793,31 +742,4 @@ static void no_descriptors(void **state)
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 	assert_int_equal(result, -1);
 	assert_int_equal(error, EMFILE);
-}
-
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(server_and_clients),
-		cmocka_unit_test(refused),
-		cmocka_unit_test(connected_at_once),
-		cmocka_unit_test(full_pipe),
-		cmocka_unit_test(broken_pipe),
-		cmocka_unit_test(in_vain),
-		cmocka_unit_test(closed_during_a_read),
-		cmocka_unit_test(closed_while_somebody_comes),
-		cmocka_unit_test(numbers_are_used_again),
-		cmocka_unit_test(in_parts),
-		cmocka_unit_test(short_reads),
-		cmocka_unit_test(polled),
-		cmocka_unit_test(spliced),
-		cmocka_unit_test(file),
-		cmocka_unit_test(no_descriptors),
-		cmocka_unit_test(many_messages),
-	};
-
-	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
-	if (!switchto_backend() && errno == ENOSYS)
-		return SKIPPED;
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,7 @@
 
 #include <linux/io_uring.h>
 #include <malloc.h>
-#include <poll.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include <switchto/switchto.h>
 
 enum { MANY = 1000 };
 
@@ -18,7 +12,6 @@ static atomic_int runs;
 
 static void run_once(void *arg)
 {
-	(void)arg;
 	atomic_fetch_add(&runs, 1);
 }
 
@@ -30,12 +23,11 @@ static unsigned int threads(void)
 }
 
 /* What waits to run has no thread. */
-static void many_before_the_run(void **state)
+TEST(many_before_the_run)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	const unsigned int before = threads();
 
-	(void)state;
 	atomic_store(&runs, 0);
 	for (int i = 0; i < MANY; i++)
 		spawn(sched, run_once, NULL);
@@ -48,7 +40,6 @@ static atomic_uint most_threads;
 
 static void spawn_many(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < MANY; i++)
 		spawn(NULL, run_once, NULL);
 	for (int i = 0; i < 3; i++) {
@@ -59,16 +50,13 @@ static void spawn_many(void *arg)
 }
 
 /* They run one after the other on one thread. */
-static void many_by_a_task(void **state)
+TEST(many_by_a_task)
 {
-	struct switchto_sched *sched = new_sched(NULL);
 	const unsigned int before = threads();
 
-	(void)state;
 	atomic_store(&runs, 0);
 	atomic_store(&most_threads, 0);
-	spawn(sched, spawn_many, NULL);
-	run_tasks(sched);
+	run_task(spawn_many, NULL);
 	assert_int_equal(atomic_load(&runs), MANY);
 	/* For each slot a dispatcher and two others, and the monitor. */
 	assert_true(atomic_load(&most_threads) <= before + 3 * slots + 2);
@@ -166,7 +154,6 @@ static long wait_for_ring(void)
 
 static void park(void *arg)
 {
-	(void)arg;
 	CHECK_ERR(&verdict, switchto_park(NULL), ECANCELED);
 }
 
@@ -354,9 +341,8 @@ static void end_at_once(void *(*ender)(void *), bool again)
 	assert_nothing_left(&before, again);
 }
 
-static void ended_at_once(void **state)
+TEST(ended_at_once)
 {
-	(void)state;
 	end_at_once(NULL, false);
 	end_at_once(stop_as_thread, true);
 	end_at_once(end_one_by_one, true);
@@ -378,7 +364,6 @@ static atomic_bool over;
 
 static void tick(void *arg)
 {
-	(void)arg;
 	while (!atomic_load(&over)) {
 		const struct timespec soon = in(NSEC_PER_SEC / 1000);
 
@@ -422,26 +407,15 @@ static void end_schedulers(bool again)
 	assert_nothing_left(&before, again);
 }
 
-static void schedulers_end_at_once(void **state)
+TEST(schedulers_end_at_once)
 {
-	(void)state;
 	for (int i = 0; i < 3; i++)
 		end_schedulers(i > 0);
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(many_before_the_run),
-		cmocka_unit_test(many_by_a_task),
-		cmocka_unit_test(ended_at_once),
-		cmocka_unit_test(schedulers_end_at_once),
-	};
-
-	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
-	if (!switchto_backend() && errno == ENOSYS)
-		return SKIPPED;
 	/* How many arenas there are depends on how threads meet in malloc(). */
 	mallopt(M_ARENA_MAX, 1);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_sched_tests(argc, argv);
 }

@@ -6,31 +6,16 @@
 #include "sched.h"
 
 #include <fenv.h>
-#include <poll.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <switchto/switchto.h>
 
 static atomic_int runs;
 
 static void run_once(void *arg)
 {
-	(void)arg;
 	atomic_fetch_add(&runs, 1);
 }
 
 static void park_until_cancelled(void *arg)
 {
-	(void)arg;
 	CHECK_ERR(&verdict, switchto_park(NULL), ECANCELED);
 	atomic_fetch_add(&runs, 1);
 }
@@ -62,7 +47,7 @@ static bool was_aborted(int status)
 }
 
 /* For in_a_child(): runs a task. */
-static int run_task(void *fn)
+static int run_child_task(void *fn)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
@@ -73,7 +58,7 @@ static int run_task(void *fn)
 
 /* --- options --- */
 
-static void bad_options(void **state)
+TEST(bad_options)
 {
 	const struct switchto_policy empty = { .name = "empty" };
 	struct switchto_policy large = switchto_fifo;
@@ -81,43 +66,40 @@ static void bad_options(void **state)
 	struct switchto_slot_stats stats;
 	struct switchto_sched_options options = { .size = sizeof(options), .slots = slots };
 	struct switchto_sched *sched;
-	struct verdict v = { 0 };
 
-	(void)state;
 	options.policy = &empty;
-	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	CHECK_ERR(v, switchto_sched_create(&sched, &options), EINVAL);
 	options.policy = NULL;
 	options.stack_size = 1;
-	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	CHECK_ERR(v, switchto_sched_create(&sched, &options), EINVAL);
 	options.stack_size = 4096;
-	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	CHECK_ERR(v, switchto_sched_create(&sched, &options), EINVAL);
 	/* More than there are addresses. */
 	options.stack_size = (size_t)1 << 60;
-	CHECK_EQ(&v, switchto_sched_create(&sched, &options), -1);
+	CHECK_EQ(v, switchto_sched_create(&sched, &options), -1);
 	options.stack_size = 0;
 	options.slice = SWITCHTO_NO_SLICE - 1;
-	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	CHECK_ERR(v, switchto_sched_create(&sched, &options), EINVAL);
 	options.slice = INT64_MIN;
-	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	CHECK_ERR(v, switchto_sched_create(&sched, &options), EINVAL);
 	options.slice = 0;
 	/* With the memory that the measurements take it would be a few bytes. */
 	large.queue_size = SIZE_MAX - 8;
 	options.policy = &large;
 	options.flags = SWITCHTO_MEASURE;
-	CHECK_ERR(&v, switchto_sched_create(&sched, &options), ENOMEM);
+	CHECK_ERR(v, switchto_sched_create(&sched, &options), ENOMEM);
 	options.policy = NULL;
 	options.flags = 0;
-	CHECK_ERR(&v, switchto_sched_create(NULL, &options), EINVAL);
-	CHECK(&v, !switchto_sched_engine(NULL) && errno == EINVAL);
-	CHECK_ERR(&v, switchto_slot_stats(NULL, 0, &stats), EINVAL);
-	CHECK_ERR(&v, switchto_task_stats(NULL, &task_stats), EINVAL);
-	CHECK_ERR(&v, switchto_sched_run(NULL), EINVAL);
-	CHECK_ERR(&v, switchto_sched_stop(NULL, 0), EINVAL);
-	CHECK_ERR(&v, switchto_sched_destroy(NULL), EINVAL);
-	verdict_assert(&v);
+	CHECK_ERR(v, switchto_sched_create(NULL, &options), EINVAL);
+	CHECK(v, !switchto_sched_engine(NULL) && errno == EINVAL);
+	CHECK_ERR(v, switchto_slot_stats(NULL, 0, &stats), EINVAL);
+	CHECK_ERR(v, switchto_task_stats(NULL, &task_stats), EINVAL);
+	CHECK_ERR(v, switchto_sched_run(NULL), EINVAL);
+	CHECK_ERR(v, switchto_sched_stop(NULL, 0), EINVAL);
+	CHECK_ERR(v, switchto_sched_destroy(NULL), EINVAL);
+	verdict_assert(v);
 	options.stack_size = 1 << 20;
 	assert_int_equal(switchto_sched_create(&sched, &options), 0);
-	verdict = (struct verdict){ 0 };
 	spawn(sched, run_once, NULL);
 	run_tasks(sched);
 }
@@ -128,7 +110,6 @@ static void bad_handles(void *arg)
 {
 	struct switchto_task *task = spawn_handle(NULL, run_once, NULL), *other;
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 	CHECK_ERR(&verdict, switchto_join(task), EINVAL);
 	CHECK_ERR(&verdict, switchto_detach(task), EINVAL);
@@ -153,13 +134,9 @@ static void bad_handles(void *arg)
 	CHECK_ERR(&verdict, switchto_end(switchto_task_self()), EDEADLK);
 }
 
-static void handles(void **state)
+TEST(handles)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
-	spawn(sched, bad_handles, NULL);
-	run_tasks(sched);
+	run_task(bad_handles, NULL);
 }
 
 static atomic_bool late_one_waits;
@@ -167,7 +144,6 @@ static struct switchto_task *late_one;
 
 static void wake_late_one(void *arg)
 {
-	(void)arg;
 	while (!atomic_load(&late_one_waits))
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 	CHECK_EQ(&verdict, switchto_unpark(late_one), 0);
@@ -187,20 +163,15 @@ static void join_first(void *arg)
 {
 	struct switchto_task *task = spawn_handle(NULL, wake_late_one, NULL);
 
-	(void)arg;
 	late_one = spawn_handle(NULL, join_late, task);
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 	CHECK_EQ(&verdict, switchto_join(late_one), 0);
 }
 
-static void joined_by_the_first(void **state)
+TEST(joined_by_the_first)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
 	atomic_store(&late_one_waits, false);
-	spawn(sched, join_first, NULL);
-	run_tasks(sched);
+	run_task(join_first, NULL);
 }
 
 static struct switchto_task *couple[2];
@@ -217,9 +188,8 @@ static void join_each_other(void *other)
 }
 
 /* At least one of them must not wait. */
-static void couples(void **state)
+TEST(couples)
 {
-	(void)state;
 	for (int i = 0; i < LOOPS(200); i++) {
 		struct switchto_sched *sched = new_sched(NULL);
 
@@ -239,7 +209,6 @@ static int post_too_often(void *arg)
 {
 	struct switchto_sem sem = { .count = -1UL };
 
-	(void)arg;
 	switchto_sem_post(&sem);
 	return 0;
 }
@@ -248,15 +217,13 @@ static int add_less_than_none(void *arg)
 {
 	struct switchto_group group = { .count = 1 };
 
-	(void)arg;
 	switchto_group_add(&group, -1UL);
 	return 0;
 }
 
 /* Who waits would wait for ever. */
-static void counts(void **state)
+TEST(counts)
 {
-	(void)state;
 	assert_true(was_aborted(in_a_child(post_too_often, NULL)));
 	assert_true(was_aborted(in_a_child(add_less_than_none, NULL)));
 }
@@ -278,11 +245,10 @@ static void have_it_destroyed_again(void *sched)
 	CHECK_EQ(&verdict, pthread_setspecific(key, sched), 0);
 }
 
-static void destructors(void **state)
+TEST(destructors)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	atomic_store(&runs, 0);
 	assert_int_equal(pthread_key_create(&key, destroy_again), 0);
 	spawn(sched, have_it_destroyed_again, sched);
@@ -297,7 +263,6 @@ static void end_one_that_sleeps(void *arg)
 {
 	struct switchto_task *task = spawn_handle(NULL, park_until_cancelled, NULL);
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_end(task), 0);
 	CHECK_EQ(&verdict, atomic_load(&runs), 1);
 	/* Also if the caller is cancelled. */
@@ -308,12 +273,11 @@ static void end_one_that_sleeps(void *arg)
 }
 
 /* With one that starves others: a caller that gave way again and again would never let them run. */
-static void ends(void **state)
+TEST(ends)
 {
 	const struct switchto_task_attr high = { .priority = 10 };
 	const struct switchto_policy *const policies[] = { &switchto_fifo, &switchto_priority };
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct switchto_sched *sched = new_sched(policies[i]);
 
@@ -325,12 +289,11 @@ static void ends(void **state)
 	}
 }
 
-static void ends_one_that_never_began(void **state)
+TEST(ends_one_that_never_began)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	struct switchto_task *task = spawn_handle(sched, run_once, NULL);
 
-	(void)state;
 	atomic_store(&runs, 0);
 	assert_int_equal(switchto_end(task), 0);
 	/* It does not count. */
@@ -352,21 +315,18 @@ static void ends_one_that_never_began(void **state)
 
 static void pthread_exit_in_it(void *arg)
 {
-	(void)arg;
 	pthread_exit(NULL);
 }
 
-static void thread_that_ends(void **state)
+TEST(thread_that_ends)
 {
 	void (*fn)(void *) = pthread_exit_in_it;
 
-	(void)state;
-	assert_true(was_aborted(in_a_child(run_task, &fn)));
+	assert_true(was_aborted(in_a_child(run_child_task, &fn)));
 }
 
 static void round_up(void *arg)
 {
-	(void)arg;
 	fesetround(FE_UPWARD);
 	feraiseexcept(FE_DIVBYZERO);
 	errno = ENOENT;
@@ -374,7 +334,6 @@ static void round_up(void *arg)
 
 static void check_environment(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, errno, 0);
 	CHECK_EQ(&verdict, fegetround(), FE_TONEAREST);
 	CHECK_EQ(&verdict, fetestexcept(FE_ALL_EXCEPT), 0);
@@ -383,21 +342,16 @@ static void check_environment(void *arg)
 
 static void one_after_the_other(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < 3; i++) {
 		CHECK_EQ(&verdict, switchto_join(spawn_handle(NULL, round_up, NULL)), 0);
 		CHECK_EQ(&verdict, switchto_join(spawn_handle(NULL, check_environment, NULL)), 0);
 	}
 }
 
-static void environment_is_new(void **state)
+TEST(environment_is_new)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
 	atomic_store(&runs, 0);
-	spawn(sched, one_after_the_other, NULL);
-	run_tasks(sched);
+	run_task(one_after_the_other, NULL);
 	assert_int_equal(atomic_load(&runs), 3);
 }
 
@@ -405,7 +359,6 @@ static void check_mask(void *arg)
 {
 	sigset_t mask;
 
-	(void)arg;
 	pthread_sigmask(SIG_SETMASK, NULL, &mask);
 	CHECK_EQ(&verdict, sigismember(&mask, SIGUSR1), 0);
 	CHECK_EQ(&verdict, sigismember(&mask, SIGUSR2), 1);
@@ -480,12 +433,11 @@ static void *change_and_spawn_outside(void *sched)
 }
 
 /* A task that begins is no heir of those that live, nor of who spawned it. */
-static void threads_are_of_the_run(void **state)
+TEST(threads_are_of_the_run)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	pthread_t thread;
 
-	(void)state;
 	model = look_at_me();
 	spawn(sched, change_and_spawn, &model);
 	run_tasks(sched);
@@ -503,7 +455,6 @@ static void block_and_sleep(void *arg)
 	struct switchto_task *task;
 	sigset_t mask;
 
-	(void)arg;
 	sigemptyset(&mask);
 	sigaddset(&mask, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &mask, NULL);
@@ -511,12 +462,11 @@ static void block_and_sleep(void *arg)
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 }
 
-static void mask_of_the_run(void **state)
+TEST(mask_of_the_run)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	sigset_t mask, before;
 
-	(void)state;
 	spawn(sched, block_and_sleep, NULL);
 	sigemptyset(&mask);
 	sigaddset(&mask, SIGUSR2);
@@ -534,7 +484,6 @@ static void destroy_while_awaited(void *arg)
 	struct switchto_chan *chan;
 	int item;
 
-	(void)arg;
 	/* A case without a channel never happens. */
 	CHECK_ERR(&verdict, switchto_select(cases, 2, NULL), EINVAL);
 	CHECK_ERR(&verdict, switchto_select(cases, 2, &soon), ETIMEDOUT);
@@ -582,12 +531,11 @@ static void close_when_awaited(void *chan)
 	CHECK_EQ(&verdict, switchto_chan_destroy(chan), 0);
 }
 
-static void channels(void **state)
+TEST(channels)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	struct switchto_chan *chan;
 
-	(void)state;
 	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
 	spawn(sched, destroy_while_awaited, NULL);
 	spawn(sched, close_when_awaited, chan);
@@ -607,16 +555,14 @@ static void destroy_and_enqueue(void *queue, struct switchto_entry *entry, enum 
 
 static void yield_once(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_yield(), 0);
 }
 
-static void policies(void **state)
+TEST(policies)
 {
 	struct switchto_policy policy = switchto_fifo;
 	struct switchto_sched *sched;
 
-	(void)state;
 	policy.enqueue = destroy_and_enqueue;
 	sched = new_sched(&policy);
 	spawn(sched, yield_once, NULL);
@@ -642,7 +588,6 @@ static void wait_in_a_handler(int signal_number)
 	const int before = errno;
 	int item;
 
-	(void)signal_number;
 	CHECK_ERR(&verdict, switchto_mutex_lock(&mutex), EDEADLK);
 	CHECK_ERR(&verdict, switchto_sem_wait(&handler.sem, NULL), EDEADLK);
 	CHECK_ERR(&verdict, switchto_chan_recv(handler.chan, &item, NULL), EDEADLK);
@@ -654,7 +599,6 @@ static void wait_in_a_handler(int signal_number)
 
 static void lock_and_park(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	CHECK_EQ(&verdict, switchto_park(NULL), 0);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
@@ -665,7 +609,6 @@ static void end_last(void *arg)
 {
 	const struct timespec soon = in(10000000);
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
 	handler.poller = pthread_self();
 	atomic_store(&handler.polls, true);
@@ -683,14 +626,13 @@ static void *interrupt_poller(void *arg)
 	return arg;
 }
 
-static void handler_between_tasks(void **state)
+TEST(handler_between_tasks)
 {
 	const struct sigaction action = { .sa_handler = wait_in_a_handler };
 	struct switchto_sched *sched;
 	struct sigaction before;
 	pthread_t thread;
 
-	(void)state;
 	if (HANDLERS_RUN_LATE)
 		skip();
 	sched = new_sched(NULL);
@@ -742,16 +684,13 @@ static void wait_in_a_region(void *chan)
 	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
 }
 
-static void waits_in_a_region(void **state)
+TEST(waits_in_a_region)
 {
-	struct switchto_sched *sched = new_sched(NULL);
 	struct switchto_chan *chan;
 
-	(void)state;
 	mutex = (struct switchto_mutex){ 0 };
 	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
-	spawn(sched, wait_in_a_region, chan);
-	run_tasks(sched);
+	run_task(wait_in_a_region, chan);
 }
 
 /* --- fork() --- */
@@ -761,7 +700,6 @@ static int lock_there(void *arg)
 {
 	struct verdict v = { 0 };
 
-	(void)arg;
 	CHECK_ERR(&v, switchto_mutex_lock(&mutex), EPERM);
 	CHECK_ERR(&v, switchto_mutex_trylock(&mutex), EBUSY);
 	CHECK_ERR(&v, switchto_mutex_unlock(&mutex), EPERM);
@@ -778,14 +716,12 @@ static int lock_there_in_a_scheduler(void *arg)
 	struct switchto_sched *sched = new_sched(NULL);
 	int status = 1;
 
-	(void)arg;
 	spawn(sched, lock_there_in_a_task, &status);
 	return switchto_sched_run(sched) || switchto_sched_destroy(sched) ? 2 : status;
 }
 
 static void lock_and_fork(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	CHECK_EQ(&verdict, in_a_child(lock_there, NULL), 0);
 	CHECK_EQ(&verdict, in_a_child(lock_there_in_a_scheduler, NULL), 0);
@@ -805,7 +741,6 @@ static int unlock_there(void *arg)
 {
 	struct verdict v = { 0 };
 
-	(void)arg;
 	CHECK_ERR(&v, switchto_mutex_lock(&mutex), EDEADLK);
 	CHECK_EQ(&v, switchto_mutex_unlock(&mutex), 0);
 	CHECK_EQ(&v, switchto_mutex_lock(&mutex), 0);
@@ -813,14 +748,12 @@ static int unlock_there(void *arg)
 	return verdict_status(&v);
 }
 
-/* The first test: there has been no scheduler. */
-static void mutex_before_a_scheduler(void **state)
+/* There has been no scheduler. */
+TEST_FIRST(mutex_before_a_scheduler)
 {
 	pthread_barrier_t barrier;
 	pthread_t thread;
 
-	(void)state;
-	verdict = (struct verdict){ 0 };
 	pthread_barrier_init(&barrier, NULL, 2);
 	assert_int_equal(pthread_create(&thread, NULL, lock_and_fork_in_a_thread, &barrier), 0);
 	pthread_barrier_wait(&barrier);
@@ -840,21 +773,16 @@ static int lock_deep_down(void *forks)
 
 static void lock_and_fork_again(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	for (intptr_t forks = 1; forks <= 15; forks++)
 		CHECK_EQ(&verdict, in_a_child(lock_deep_down, (void *)forks), 0);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 }
 
-static void mutex_of_an_ancestor(void **state)
+TEST(mutex_of_an_ancestor)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
 	mutex = (struct switchto_mutex){ 0 };
-	spawn(sched, lock_and_fork_again, NULL);
-	run_tasks(sched);
+	run_task(lock_and_fork_again, NULL);
 }
 
 static void *lock_and_end(void *arg)
@@ -871,12 +799,10 @@ static void *unlock_anothers(void *arg)
 }
 
 /* A later thread, which is where that was, does not have it. */
-static void mutex_of_an_ended_thread(void **state)
+TEST(mutex_of_an_ended_thread)
 {
 	pthread_t thread;
 
-	(void)state;
-	verdict = (struct verdict){ 0 };
 	mutex = (struct switchto_mutex){ 0 };
 	assert_int_equal(pthread_create(&thread, NULL, lock_and_end, NULL), 0);
 	pthread_join(thread, NULL);
@@ -905,13 +831,11 @@ static void wait_for_level(void *level)
 
 static void wait_for_sem(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_sem_wait(&awaited.sem, NULL), 0);
 }
 
 static void wait_for_group(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_group_wait(&awaited.group, NULL), 0);
 }
 
@@ -919,7 +843,6 @@ static void wait_for_item(void *arg)
 {
 	int item = 0;
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_chan_recv(awaited.in, &item, NULL), 0);
 	CHECK_EQ(&verdict, item, 7);
 }
@@ -928,7 +851,6 @@ static void wait_for_receiver(void *arg)
 {
 	const int item = 8;
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_chan_send(awaited.out, &item, NULL), 0);
 }
 
@@ -1004,7 +926,6 @@ static int use_awaited(void *arg)
 	const struct timespec past = { 0 };
 	int item = 0;
 
-	(void)arg;
 	/* On a busy machine, the parent may have locked one already, or still. */
 	if (awaited.mutex.owner || awaited.strict.owner)
 		return 0;
@@ -1019,7 +940,6 @@ static int use_awaited(void *arg)
 
 static int destroy_awaited(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_chan_destroy(awaited.in), 0);
 	CHECK_EQ(&verdict, switchto_chan_destroy(awaited.out), 0);
 	return verdict_status(&verdict);
@@ -1030,7 +950,6 @@ static void fork_when_awaited(void *arg)
 	struct switchto_task *tasks[WAITS];
 	struct timespec soon;
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_mutex_lock(&awaited.mutex), 0);
 	for (int i = 0; i < WAITS; i++)
 		tasks[i] = spawn_handle(NULL, waits[i].fn, waits[i].arg);
@@ -1049,32 +968,25 @@ static void fork_when_awaited(void *arg)
 		CHECK_EQ(&verdict, switchto_join(tasks[i]), 0);
 }
 
-static void objects_of_the_parent(void **state)
+TEST(objects_of_the_parent)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
 	memset(&awaited, 0, sizeof(awaited));
 	awaited.strict = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
 	awaited.group.count = 1;
 	assert_int_equal(switchto_chan_create(&awaited.in, sizeof(int), 0), 0);
 	assert_int_equal(switchto_chan_create(&awaited.out, sizeof(int), 0), 0);
-	spawn(sched, fork_when_awaited, NULL);
-	run_tasks(sched);
+	run_task(fork_when_awaited, NULL);
 	assert_int_equal(switchto_chan_destroy(awaited.in), 0);
 	assert_int_equal(switchto_chan_destroy(awaited.out), 0);
 }
 
-static void mutex_of_the_parent(void **state)
+TEST(mutex_of_the_parent)
 {
-	struct switchto_sched *sched = new_sched(NULL);
 	pthread_barrier_t barrier;
 	pthread_t thread;
 
-	(void)state;
 	mutex = (struct switchto_mutex){ 0 };
-	spawn(sched, lock_and_fork, NULL);
-	run_tasks(sched);
+	run_task(lock_and_fork, NULL);
 
 	pthread_barrier_init(&barrier, NULL, 2);
 	assert_int_equal(pthread_create(&thread, NULL, lock_and_fork_in_a_thread, &barrier), 0);
@@ -1096,19 +1008,17 @@ static void return_in_the_child(void *arg)
 	int status;
 	pid_t child = fork();
 
-	(void)arg;
 	if (child == 0)
 		return;
 	CHECK_EQ(&verdict, waitpid(child, &status, 0), child);
 	_exit(was_aborted(status) ? 0 : 1);
 }
 
-static void child_that_returns(void **state)
+TEST(child_that_returns)
 {
 	void (*fn)(void *) = return_in_the_child;
 
-	(void)state;
-	assert_int_equal(in_a_child(run_task, &fn), 0);
+	assert_int_equal(in_a_child(run_child_task, &fn), 0);
 }
 
 /* --- a handler forks while its thread waits: in the child, that wait ends --- */
@@ -1120,7 +1030,6 @@ static void fork_in_a_handler(int signal_number)
 {
 	const pid_t child = fork();
 
-	(void)signal_number;
 	if (child == 0)
 		alarm(240);
 	atomic_store(&handlers_child, child);
@@ -1175,14 +1084,11 @@ static void *wait_in_a_thread(void *wait)
 
 static void *wait_in_a_task(void *wait)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	spawn(sched, wait_here, wait);
-	run_tasks(sched);
+	run_task(wait_here, wait);
 	return NULL;
 }
 
-static void handler_forks(void **state)
+TEST(handler_forks)
 {
 	int (*const waits_here[])(void) = { lock_it, wait_for_it, receive_it, lock_it_in_a_region };
 	const struct sigaction action = { .sa_handler = fork_in_a_handler };
@@ -1190,10 +1096,8 @@ static void handler_forks(void **state)
 	pthread_t thread;
 	int status;
 
-	(void)state;
 	if (HANDLERS_RUN_LATE)
 		skip();
-	verdict = (struct verdict){ 0 };
 	mutex = (struct switchto_mutex){ 0 };
 	assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
 	assert_int_equal(switchto_chan_create(&handler.chan, sizeof(int), 0), 0);
@@ -1242,7 +1146,6 @@ static int use_parents(void *arg)
 	struct verdict v = { 0 };
 	bool ran = false;
 
-	(void)arg;
 	CHECK_ERR(&v, switchto_spawn(parents.sched, run_once, NULL, NULL, NULL), EPERM);
 	CHECK_ERR(&v, switchto_sched_run(parents.sched), EPERM);
 	CHECK_ERR(&v, switchto_sched_stop(parents.sched, SWITCHTO_STOP_CANCEL), EPERM);
@@ -1264,21 +1167,18 @@ static int use_parents(void *arg)
 
 static void use_parents_in_a_task(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, in_a_child(use_parents, NULL), 0);
 	CHECK_EQ(&verdict, switchto_unpark(parents.task), 0);
 }
 
 static void park_once(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_park(NULL), 0);
 }
 
 /* Before it has run, and while it runs. */
-static void scheduler_of_the_parent(void **state)
+TEST(scheduler_of_the_parent)
 {
-	(void)state;
 	parents.sched = new_sched(NULL);
 	parents.task = spawn_handle(parents.sched, park_once, NULL);
 	assert_int_equal(in_a_child(use_parents, NULL), 0);
@@ -1304,7 +1204,6 @@ static void wait_for_each(void *arg)
 	char byte;
 	int item;
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_park(NULL), 0);
 	CHECK_EQ(&verdict, switchto_sem_wait(&cancelled.sem, NULL), 0);
 	CHECK_EQ(&verdict, switchto_chan_recv(cancelled.chan, &item, NULL), 0);
@@ -1348,19 +1247,17 @@ static void *call_when_cancelled(void *arg)
 
 static void poll_when_cancelled(void *arg)
 {
-	(void)arg;
 	pthread_cancel(pthread_self());
 	CHECK_EQ(&verdict, switchto_poll(cancelled.ends[1], POLLOUT, NULL), POLLOUT);
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 }
 
-static void no_cancellation_points(void **state)
+TEST(no_cancellation_points)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	pthread_t thread;
 	void *result;
 
-	(void)state;
 	cancelled.sched = sched;
 	atomic_store(&runs, 0);
 	assert_int_equal(pipe(cancelled.ends), 0);
@@ -1391,7 +1288,6 @@ static void destroy_at_exit(void)
 
 static void exit_in_it(void *arg)
 {
-	(void)arg;
 	spawn(NULL, park_until_cancelled, NULL);
 	switchto_yield();
 	exit(42); // NOLINT(concurrency-mt-unsafe): what is tested
@@ -1399,7 +1295,6 @@ static void exit_in_it(void *arg)
 
 static int run_until_exit(void *arg)
 {
-	(void)arg;
 	at_exit_sched = new_sched(NULL);
 	atexit(destroy_at_exit);
 	spawn(at_exit_sched, exit_in_it, NULL);
@@ -1420,7 +1315,6 @@ static void receive_at_exit(void *arg)
 {
 	int item;
 
-	(void)arg;
 	switchto_chan_recv(at_exit_chan, &item, NULL);
 }
 
@@ -1428,7 +1322,6 @@ static void exit_when_it_waits(void *arg)
 {
 	const struct timespec soon = in(50000000);
 
-	(void)arg;
 	switchto_chan_create(&at_exit_chan, sizeof(int), 0);
 	atexit(destroy_chan_at_exit);
 	spawn(NULL, receive_at_exit, NULL);
@@ -1438,59 +1331,20 @@ static void exit_when_it_waits(void *arg)
 
 static int exit_before_the_run(void *arg)
 {
-	(void)arg;
 	at_exit_sched = new_sched(NULL);
 	atexit(destroy_at_exit);
 	spawn(at_exit_sched, run_once, NULL);
 	exit(42); // NOLINT(concurrency-mt-unsafe): what is tested
 }
 
-static void exit_in_a_task(void **state)
+TEST(exit_in_a_task)
 {
 	void (*fn)(void *) = exit_when_it_waits;
-	const int ends[] = { in_a_child(run_until_exit, NULL), in_a_child(run_task, &fn),
+	const int ends[] = { in_a_child(run_until_exit, NULL), in_a_child(run_child_task, &fn),
 			     in_a_child(exit_before_the_run, NULL) };
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		assert_true(WIFEXITED(ends[i]));
 		assert_int_equal(WEXITSTATUS(ends[i]), 42);
 	}
-}
-
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(mutex_before_a_scheduler),
-		cmocka_unit_test(bad_options),
-		cmocka_unit_test(handles),
-		cmocka_unit_test(joined_by_the_first),
-		cmocka_unit_test(couples),
-		cmocka_unit_test(counts),
-		cmocka_unit_test(destructors),
-		cmocka_unit_test(ends),
-		cmocka_unit_test(ends_one_that_never_began),
-		cmocka_unit_test(thread_that_ends),
-		cmocka_unit_test(environment_is_new),
-		cmocka_unit_test(mask_of_the_run),
-		cmocka_unit_test(threads_are_of_the_run),
-		cmocka_unit_test(policies),
-		cmocka_unit_test(channels),
-		cmocka_unit_test(handler_between_tasks),
-		cmocka_unit_test(waits_in_a_region),
-		cmocka_unit_test(mutex_of_the_parent),
-		cmocka_unit_test(mutex_of_an_ancestor),
-		cmocka_unit_test(mutex_of_an_ended_thread),
-		cmocka_unit_test(objects_of_the_parent),
-		cmocka_unit_test(child_that_returns),
-		cmocka_unit_test(handler_forks),
-		cmocka_unit_test(scheduler_of_the_parent),
-		cmocka_unit_test(no_cancellation_points),
-		cmocka_unit_test(exit_in_a_task),
-	};
-
-	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
-	if (!switchto_backend() && errno == ENOSYS)
-		return SKIPPED;
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

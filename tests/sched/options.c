@@ -2,14 +2,6 @@
 /* Options of a scheduler: stealing, and statistics. */
 #include "sched.h"
 
-#include <sched.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <switchto/switchto.h>
-
 /* --- stealing --- */
 
 enum { TASKS = 100 };
@@ -19,7 +11,6 @@ static atomic_bool parked;
 
 static void count(void *arg)
 {
-	(void)arg;
 	atomic_fetch_add(&done, 1);
 }
 
@@ -30,12 +21,10 @@ static void compute_until_others_ran(void *arg)
 		spawn(NULL, count, NULL);
 	while (atomic_load(&done) < TASKS)
 		sched_yield();
-	(void)arg;
 }
 
 static void be_stolen_again(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < LOOPS(1000); i++)
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 	atomic_fetch_add(&done, 1);
@@ -43,7 +32,6 @@ static void be_stolen_again(void *arg)
 
 static void park_once(void *arg)
 {
-	(void)arg;
 	atomic_store(&parked, true);
 	CHECK_EQ(&verdict, switchto_park(NULL), 0);
 	atomic_fetch_add(&done, 1);
@@ -54,7 +42,6 @@ static void compute_until_woken_one_ran(void *arg)
 {
 	struct switchto_task *task;
 
-	(void)arg;
 	task = spawn_handle(NULL, park_once, NULL);
 	while (!atomic_load(&parked))
 		switchto_yield();
@@ -64,7 +51,7 @@ static void compute_until_woken_one_ran(void *arg)
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 }
 
-static void stolen(void **state)
+TEST(stolen)
 {
 	static const struct switchto_policy *const policies[3] = { &switchto_fifo,
 								   &switchto_priority,
@@ -73,7 +60,6 @@ static void stolen(void **state)
 						   compute_until_woken_one_ran };
 	struct switchto_sched *sched;
 
-	(void)state;
 	for (int p = 0; p < 3; p++)
 		for (int b = 0; b < 2; b++) {
 			atomic_store(&done, 0);
@@ -87,17 +73,15 @@ static void stolen(void **state)
 
 static void spawn_many(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < TASKS; i++)
 		spawn(NULL, be_stolen_again, NULL);
 }
 
 /* Slots visit each other all the time. Each task ends, once. */
-static void visited(void **state)
+TEST(visited)
 {
 	struct switchto_sched *sched;
 
-	(void)state;
 	atomic_store(&done, 0);
 	sched = new_sched_with(NULL, SWITCHTO_STEAL, slots + 1);
 	spawn(sched, spawn_many, NULL);
@@ -105,14 +89,13 @@ static void visited(void **state)
 	assert_int_equal(atomic_load(&done), TASKS);
 }
 
-static void not_possible(void **state)
+TEST(not_possible)
 {
 	struct switchto_sched_options options = { .size = sizeof(options),
 						  .policy = &switchto_fair,
 						  .flags = SWITCHTO_STEAL };
 	struct switchto_sched *sched;
 
-	(void)state;
 	assert_int_equal(switchto_sched_create(&sched, &options), -1);
 	assert_int_equal(errno, EINVAL);
 	options.flags = 1U << 31;
@@ -155,7 +138,6 @@ static void run_placed(const struct switchto_sched_options *options, bool wanted
 	struct switchto_sched *sched;
 
 	atomic_store(&bound, 0);
-	verdict = (struct verdict){ 0 };
 	assert_int_equal(switchto_sched_create(&sched, options), 0);
 	for (int i = 0; i < 2; i++)
 		spawn(sched, switch_to_the_other, wanted ? &all : NULL);
@@ -164,13 +146,12 @@ static void run_placed(const struct switchto_sched_options *options, bool wanted
 	assert_false(is_bound());
 }
 
-static void placed(void **state)
+TEST(placed)
 {
 	struct switchto_sched_options options = { .size = sizeof(options), .slots = 1 };
 	struct switchto_sched *sched;
 	bool binds;
 
-	(void)state;
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	/* The caller of the runs is as under SWITCHTO_PLACE=together, and has its own mask afterwards. */
 	switchto_place(SWITCHTO_TOGETHER);
@@ -217,14 +198,12 @@ static void leave_the_other(void *how)
 
 static void yield_until_alone(void *arg)
 {
-	(void)arg;
 	while (!atomic_load(&parked))
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 }
 
-static void let_go(void **state)
+TEST(let_go)
 {
-	(void)state;
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	if (CPU_COUNT(&all) == 1 || strcmp(switchto_backend(), "wake-wait") != 0)
 		skip();
@@ -262,7 +241,6 @@ static void compute(long long ns)
 
 static void yield_often(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < RUNS; i++) {
 		compute(NSEC_PER_SEC / 10000);
 		CHECK_EQ(&verdict, switchto_yield(), 0);
@@ -271,7 +249,6 @@ static void yield_often(void *arg)
 
 static void take_turns(void *arg)
 {
-	(void)arg;
 	while (!atomic_load(&over)) {
 		atomic_fetch_add(&turns, 1);
 		CHECK_EQ(&verdict, switchto_yield(), 0);
@@ -283,7 +260,6 @@ static void sleep_and_block(void *arg)
 	struct timespec at = in(NSEC_PER_SEC / 20);
 	int before;
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_sleep_until(&at), 0);
 	atomic_store(&over, false);
 	spawn(NULL, take_turns, NULL);
@@ -343,14 +319,13 @@ static long long measure_task(void (*fn)(void *), struct switchto_slot_stats *sl
 	return begin;
 }
 
-static void measured(void **state)
+TEST(measured)
 {
 	struct switchto_slot_stats slot;
 	struct switchto_task_stats task;
 	unsigned long long sum = 0;
 	long long passed;
 
-	(void)state;
 	passed = measure_task(yield_often, &slot, &task);
 	assert_int_equal(task.runs, RUNS + 1);
 	assert_true(task.run_ns >= RUNS * NSEC_PER_SEC / 10000);
@@ -386,11 +361,10 @@ static void block_twice(void *sched)
 	CHECK_EQ(&verdict, switchto_block_end(), 0);
 }
 
-static void given_up_at_once(void **state)
+TEST(given_up_at_once)
 {
 	struct switchto_sched *sched;
 
-	(void)state;
 	setenv("SWITCHTO_BLOCK", "monitor", true);
 	sched = new_sched_with(NULL, SWITCHTO_MEASURE, 1);
 	unsetenv("SWITCHTO_BLOCK");
@@ -409,7 +383,6 @@ static atomic_bool blocks_over;
 
 static void block_often(void *unused)
 {
-	(void)unused;
 	for (int i = 0; i < BLOCKS; i++) {
 		atomic_store(&blocked_at, now());
 		usleep(1000);
@@ -420,7 +393,6 @@ static void block_often(void *unused)
 
 static void look_for_blocks(void *unused)
 {
-	(void)unused;
 	while (!atomic_load(&blocks_over)) {
 		const long long since = atomic_exchange(&blocked_at, 0);
 
@@ -430,12 +402,11 @@ static void look_for_blocks(void *unused)
 	}
 }
 
-static void kernel_tells(void **state)
+TEST(kernel_tells)
 {
 	struct switchto_sched_options options = { .size = sizeof(options), .slots = 1 };
 	struct switchto_sched *sched;
 
-	(void)state;
 	setenv("SWITCHTO_BLOCK", "neither", true);
 	CHECK_ERR(&verdict, switchto_sched_create(&sched, &options), ENOTSUP);
 	setenv("SWITCHTO_BLOCK", "kernel", true);
@@ -453,32 +424,15 @@ static void kernel_tells(void **state)
 	assert_true(atomic_load(&soonest) < MONITOR_TAKES);
 }
 
-static void not_measured(void **state)
+TEST(not_measured)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	struct switchto_task *task = spawn_handle(sched, count, NULL);
 	struct switchto_slot_stats stats;
 	struct switchto_task_stats task_stats;
 
-	(void)state;
 	CHECK_ERR(&verdict, switchto_slot_stats(sched, 0, &stats), ENOTSUP);
 	CHECK_ERR(&verdict, switchto_task_stats(task, &task_stats), ENOTSUP);
 	CHECK_EQ(&verdict, switchto_detach(task), 0);
 	run_tasks(sched);
-}
-
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(stolen),	    cmocka_unit_test(visited),
-		cmocka_unit_test(not_possible),	    cmocka_unit_test(measured),
-		cmocka_unit_test(given_up_at_once), cmocka_unit_test(kernel_tells),
-		cmocka_unit_test(not_measured),	    cmocka_unit_test(placed),
-		cmocka_unit_test(let_go),
-	};
-
-	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
-	if (!switchto_backend() && errno == ENOSYS)
-		return SKIPPED;
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,18 +4,7 @@
 
 #include "seccomp.h"
 
-#include <fcntl.h>
 #include <liburing.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <switchto/switchto.h>
 
 static const char *const engine_variable = "SWITCHTO_ENGINE";
 
@@ -39,7 +28,6 @@ static void results(void *arg)
 	uint32_t flags = ~0U;
 	int fd = mkstemp(name);
 
-	(void)arg;
 	CHECK(&verdict, fd >= 0);
 	io_uring_prep_nop(&sqe);
 	CHECK_EQ(&verdict, switchto_await(&sqe, &flags, NULL), 0);
@@ -56,13 +44,9 @@ static void results(void *arg)
 	CHECK_EQ(&verdict, unlink(name), 0);
 }
 
-static void awaited(void **state)
+TEST(awaited)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
-	spawn(sched, results, NULL);
-	run_tasks(sched);
+	run_task(results, NULL);
 }
 
 static void refuse(void *arg)
@@ -72,7 +56,6 @@ static void refuse(void *arg)
 	const struct timespec bad = { 0, -1 };
 	struct io_uring_sqe sqe = { 0 };
 
-	(void)arg;
 	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++) {
 		io_uring_prep_nop(&sqe);
 		io_uring_sqe_set_flags(&sqe, flags[i]);
@@ -88,14 +71,11 @@ static void refuse(void *arg)
 	CHECK_ERR(&verdict, switchto_await(&sqe, NULL, NULL), ECANCELED);
 }
 
-static void refused(void **state)
+TEST(refused)
 {
-	struct switchto_sched *sched = new_sched(NULL);
 	struct io_uring_sqe sqe = { 0 };
 
-	(void)state;
-	spawn(sched, refuse, NULL);
-	run_tasks(sched);
+	run_task(refuse, NULL);
 	io_uring_prep_nop(&sqe);
 	assert_int_equal(switchto_await(&sqe, NULL, NULL), -1);
 	assert_int_equal(errno, EPERM);
@@ -112,7 +92,6 @@ static void await_in_vain(void *arg)
 	uint32_t flags;
 	char byte = 'a';
 
-	(void)arg;
 	CHECK_ERR(&verdict, await_read(ends[0], &byte, 1, NULL, &soon), ETIMEDOUT);
 	/* It has passed, but there is something. */
 	CHECK_EQ(&verdict, write(ends[1], "b", 1), 1);
@@ -128,18 +107,16 @@ static void await_in_vain(void *arg)
 
 static void cancel_it(void *arg)
 {
-	(void)arg;
 	while (!atomic_load(&waiting))
 		switchto_yield();
 	CHECK_EQ(&verdict, switchto_cancel(waits), 0);
 	CHECK_EQ(&verdict, switchto_join(waits), 0);
 }
 
-static void in_vain(void **state)
+TEST(in_vain)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	atomic_store(&waiting, 0);
 	assert_int_equal(pipe(ends), 0);
 	waits = spawn_handle(sched, await_in_vain, NULL);
@@ -166,17 +143,14 @@ static void open_in_vain(void *arg)
 	}
 }
 
-static void over_when_it_returns(void **state)
+TEST(over_when_it_returns)
 {
 	char folder[] = "/tmp/switchto-XXXXXX", fifo[64];
-	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	snprintf(fifo, sizeof(fifo), "%s/fifo", folder);
 	assert_int_equal(mkfifo(fifo, 0600), 0);
-	spawn(sched, open_in_vain, fifo);
-	run_tasks(sched);
+	run_task(open_in_vain, fifo);
 	assert_int_equal(unlink(fifo), 0);
 	assert_int_equal(rmdir(folder), 0);
 }
@@ -189,7 +163,6 @@ static void await_a_byte(void *arg)
 {
 	char byte = 0;
 
-	(void)arg;
 	atomic_fetch_add(&waiting, 1);
 	CHECK_EQ(&verdict, await_read(ends[0], &byte, 1, NULL, NULL), 1);
 	CHECK_EQ(&verdict, byte, 'x');
@@ -200,7 +173,6 @@ static void write_to_all(void *arg)
 {
 	char bytes[MANY];
 
-	(void)arg;
 	memset(bytes, 'x', sizeof(bytes));
 	while (atomic_load(&waiting) < MANY)
 		CHECK_EQ(&verdict, switchto_yield(), 0);
@@ -208,14 +180,12 @@ static void write_to_all(void *arg)
 	CHECK_EQ(&verdict, write(ends[1], bytes, sizeof(bytes)), MANY);
 }
 
-static void many_at_once(void **state)
+TEST(many_at_once)
 {
 	struct switchto_sched_options options = { .size = sizeof(options), .stack_size = 1 << 16 };
 	struct switchto_sched *sched;
 
-	(void)state;
 	atomic_store(&waiting, 0);
-	verdict = (struct verdict){ 0 };
 	options.slots = slots;
 	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	assert_int_equal(pipe(ends), 0);
@@ -251,18 +221,16 @@ static void await_nothing(void *arg)
 {
 	struct io_uring_sqe sqe = { 0 };
 
-	(void)arg;
 	io_uring_prep_nop(&sqe);
 	CHECK_ERR(&verdict, switchto_await(&sqe, NULL, NULL), ENOSYS);
 }
 
-static void chosen(void **state)
+TEST(chosen)
 {
 	const char *before = getenv(engine_variable);
 	char *kept = before ? strdup(before) : NULL;
 	struct switchto_sched *sched;
 
-	(void)state;
 	assert_string_equal(choose(NULL), "io_uring");
 	assert_string_equal(choose("io_uring"), "io_uring");
 	assert_string_equal(choose("epoll"), "epoll");
@@ -292,12 +260,11 @@ static int choose_under_filter(void)
 	return 0;
 }
 
-static void forbidden(void **state)
+TEST(forbidden)
 {
 	pid_t child = fork();
 	int status;
 
-	(void)state;
 	if (child == 0)
 		_exit(choose_under_filter());
 	assert_int_equal(waitpid(child, &status, 0), child);
@@ -306,14 +273,13 @@ static void forbidden(void **state)
 }
 
 /* With room for the descriptors of one slot, but not of two. */
-static void no_descriptors(void **state)
+TEST(no_descriptors)
 {
 	struct switchto_sched_options options = { .size = sizeof(options), .slots = 2 };
 	struct switchto_sched *sched;
 	struct rlimit old, few;
 	int next, result, error;
 
-	(void)state;
 	next = dup(0);
 	close(next);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
@@ -332,17 +298,8 @@ static void no_descriptors(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(awaited),	cmocka_unit_test(refused),
-		cmocka_unit_test(in_vain),	cmocka_unit_test(over_when_it_returns),
-		cmocka_unit_test(many_at_once), cmocka_unit_test(chosen),
-		cmocka_unit_test(forbidden),	cmocka_unit_test(no_descriptors),
-	};
 	struct io_uring ring;
 
-	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
-	if (!switchto_backend() && errno == ENOSYS)
-		return SKIPPED;
 	/* Forced, it must be there. */
 	if (io_uring_queue_init(1, &ring, 0) && !getenv(engine_variable)) {
 		fprintf(stderr,
@@ -350,5 +307,5 @@ int main(int argc, char **argv)
 		return SKIPPED;
 	}
 	io_uring_queue_exit(&ring);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_sched_tests(argc, argv);
 }

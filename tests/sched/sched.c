@@ -6,6 +6,20 @@
 unsigned int slots = 1;
 struct verdict verdict;
 
+static int begin_test(void **state)
+{
+	verdict = (struct verdict){ 0 };
+	return 0;
+}
+
+int run_sched_tests(int argc, char **argv)
+{
+	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
+	if (!switchto_backend() && errno == ENOSYS)
+		return SKIPPED;
+	return run_group(NULL, begin_test, NULL);
+}
+
 struct switchto_sched *new_sched(const struct switchto_policy *policy)
 {
 	return new_sched_with(policy, 0, slots);
@@ -23,7 +37,6 @@ static struct switchto_sched *create(const struct switchto_policy *policy, unsig
 	};
 	struct switchto_sched *sched;
 
-	verdict = (struct verdict){ 0 };
 	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	return sched;
 }
@@ -85,6 +98,22 @@ void run_in_time(struct switchto_sched *sched)
 
 	run_tasks(sched);
 	assert_true(now_ns() - begin < 120 * NSEC_PER_SEC);
+}
+
+void run_task(void (*fn)(void *), void *arg)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	spawn(sched, fn, arg);
+	run_tasks(sched);
+}
+
+void run_task_in_time(void (*fn)(void *), void *arg)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	spawn(sched, fn, arg);
+	run_in_time(sched);
 }
 
 unsigned int entries(const char *path)

@@ -6,9 +6,13 @@
 #include "support.h"
 
 #include <switchto/sched.h>
+#include <switchto/switchto.h>
 
 /* How many slots the scheduler of each test has: the program's argument. */
 extern unsigned int slots;
+
+/* Runs the program's tests, with its arguments. */
+int run_sched_tests(int argc, char **argv);
 
 /* What a task checks goes here; run_tasks() asserts it. */
 extern struct verdict verdict;
@@ -30,7 +34,11 @@ struct switchto_task *spawn_handle(struct switchto_sched *sched, void (*fn)(void
 /* Runs all tasks, destroys @sched, and asserts the verdict. */
 void run_tasks(struct switchto_sched *sched);
 
-/* The same in two minutes: what ends only by a deadline that is later was missed before. */
+/* Runs one task in a scheduler of its own. */
+void run_task(void (*fn)(void *), void *arg);
+void run_task_in_time(void (*fn)(void *), void *arg);
+
+/* As run_tasks(), in two minutes: what ends only by a deadline that is later was missed before. */
 void run_in_time(struct switchto_sched *sched);
 
 /* How many entries folder @path has, with . and .. */

@@ -2,12 +2,6 @@
 /* Mutexes, condition variables, semaphores and groups, of tasks and of other threads. */
 #include "sched.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <switchto/switchto.h>
-
 enum { TASKS = 20, ROUNDS = 200, THREADS = 3 };
 
 static struct switchto_mutex mutex;
@@ -32,7 +26,6 @@ static void reset(void)
 
 static void count_under_lock(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < LOOPS(ROUNDS); i++) {
 		CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 		CHECK_EQ(&verdict, holders++, 0);
@@ -51,12 +44,11 @@ static void *count_as_a_thread(void *arg)
 	return NULL;
 }
 
-static void one_holder_at_a_time(void **state)
+TEST(one_holder_at_a_time)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	pthread_t threads[THREADS];
 
-	(void)state;
 	reset();
 	for (int i = 0; i < TASKS; i++)
 		spawn(sched, count_under_lock, NULL);
@@ -80,7 +72,6 @@ static void lock_and_write(void *letter)
 
 static void hold_it(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	for (int i = 0; i < 3; i++)
 		CHECK_EQ(&verdict, switchto_yield(), 0);
@@ -89,12 +80,11 @@ static void hold_it(void *arg)
 	CHECK_ERR(&verdict, switchto_mutex_trylock(&mutex), EBUSY);
 }
 
-static void oldest_first(void **state)
+TEST(oldest_first)
 {
 	static char letters[] = "abcdef";
 	struct switchto_sched *sched;
 
-	(void)state;
 	if (slots != 1)
 		skip();
 	sched = new_sched(NULL);
@@ -109,7 +99,6 @@ static void oldest_first(void **state)
 
 static void misuse(void *arg)
 {
-	(void)arg;
 	CHECK_ERR(&verdict, switchto_mutex_unlock(&mutex), EPERM);
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	CHECK_ERR(&verdict, switchto_mutex_lock(&mutex), EDEADLK);
@@ -119,21 +108,16 @@ static void misuse(void *arg)
 	CHECK_ERR(&verdict, switchto_group_done(&group), EINVAL);
 }
 
-static void misused(void **state)
+TEST(misused)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
 	reset();
-	spawn(sched, misuse, NULL);
-	run_tasks(sched);
+	run_task(misuse, NULL);
 	misuse(NULL);
 	verdict_assert(&verdict);
 }
 
 static void lock_in_region(void *arg)
 {
-	(void)arg;
 	while (!atomic_load(&ready))
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
@@ -145,7 +129,6 @@ static void lock_in_region(void *arg)
 
 static void unlock_when_awaited(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	atomic_store(&ready, true);
 	/* Until the word is more than that it is locked. */
@@ -154,11 +137,10 @@ static void unlock_when_awaited(void *arg)
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 }
 
-static void locked_in_a_region(void **state)
+TEST(locked_in_a_region)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	reset();
 	spawn(sched, unlock_when_awaited, NULL);
 	spawn(sched, lock_in_region, NULL);
@@ -183,12 +165,11 @@ static void *wait_as_a_thread(void *turn)
 	return NULL;
 }
 
-static void turns_by_condition(void **state)
+TEST(turns_by_condition)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	pthread_t threads[THREADS];
 
-	(void)state;
 	reset();
 	for (long i = TASKS - 1; i >= 0; i--)
 		spawn(sched, wait_for_turn, (void *)i);
@@ -208,7 +189,6 @@ static void waits_time_out(void *arg)
 	struct timespec soon = in(5000000);
 	const struct timespec bad = { 0, -1 };
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	CHECK_ERR(&verdict, switchto_cond_wait(&cond, &mutex, &soon), ETIMEDOUT);
 	CHECK_ERR(&verdict, switchto_cond_wait(&cond, &mutex, &bad), EINVAL);
@@ -225,21 +205,16 @@ static void waits_time_out(void *arg)
 	CHECK_EQ(&verdict, switchto_sem_wait(&sem, &soon), 0);
 }
 
-static void deadlines(void **state)
+TEST(deadlines)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
 	reset();
-	spawn(sched, waits_time_out, NULL);
-	run_tasks(sched);
+	run_task(waits_time_out, NULL);
 	waits_time_out(NULL);
 	verdict_assert(&verdict);
 }
 
 static void wait_for_ever(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	counter++;
 	CHECK_ERR(&verdict, switchto_cond_wait(&cond, &mutex, NULL), ECANCELED);
@@ -263,11 +238,10 @@ static void cancel_it(void *task)
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 }
 
-static void cancelled(void **state)
+TEST(cancelled)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	reset();
 	for (int i = 0; i < 5; i++)
 		spawn(sched, cancel_it, spawn_handle(sched, wait_for_ever, NULL));
@@ -280,7 +254,6 @@ static void take_one(void *arg)
 {
 	int failed = 0;
 
-	(void)arg;
 	for (;;) {
 		struct timespec soon = in(failed * 20000 % 300000);
 
@@ -294,7 +267,6 @@ static void take_one(void *arg)
 
 static void post_all(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < TASKS; i++) {
 		struct timespec soon = in(100000);
 
@@ -305,9 +277,8 @@ static void post_all(void *arg)
 	CHECK_EQ(&verdict, sem.count, 0);
 }
 
-static void posts_and_deadlines(void **state)
+TEST(posts_and_deadlines)
 {
-	(void)state;
 	for (int round = 0; round < LOOPS(20); round++) {
 		struct switchto_sched *sched = new_sched(NULL);
 
@@ -326,7 +297,6 @@ enum { SECTIONS = 20000 };
 
 static void short_sections(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < LOOPS(SECTIONS); i++) {
 		CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 		counter++;
@@ -337,12 +307,11 @@ static void short_sections(void *arg)
 }
 
 /* A task that finds the mutex locked sleeps once. It does not sleep for each section from then on. */
-static void no_convoy(void **state)
+TEST(no_convoy)
 {
 	struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_MEASURE, slots);
 	unsigned long long runs = 0;
 
-	(void)state;
 	reset();
 	for (int i = 0; i < 8; i++)
 		spawn(sched, short_sections, NULL);
@@ -360,7 +329,6 @@ static void no_convoy(void **state)
 
 static void lock_once(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	atomic_store(&ready, true);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
@@ -377,7 +345,6 @@ static void lock_all_the_time(void *arg)
 {
 	const long long end = now_ns() + 20LL * NSEC_PER_SEC;
 
-	(void)arg;
 	while (!atomic_load(&ready) && now_ns() < end) {
 		CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 		CHECK_EQ(&verdict, switchto_yield(), 0);
@@ -386,12 +353,11 @@ static void lock_all_the_time(void *arg)
 	CHECK(&verdict, atomic_load(&ready));
 }
 
-static void nobody_starves(void **state)
+TEST(nobody_starves)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	pthread_t thread;
 
-	(void)state;
 	reset();
 	spawn(sched, lock_all_the_time, NULL);
 	spawn(sched, lock_once, NULL);
@@ -410,7 +376,6 @@ static void lock_without_pause(void *arg)
 {
 	const long long end = thread_cpu_ns() + 2LL * NSEC_PER_SEC;
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	spawn(NULL, lock_once, NULL);
 	CHECK_EQ(&verdict, switchto_yield(), 0);
@@ -422,16 +387,14 @@ static void lock_without_pause(void *arg)
 	CHECK(&verdict, atomic_load(&ready));
 }
 
-static void nobody_is_passed_for_long(void **state)
+TEST(nobody_is_passed_for_long)
 {
 	const struct switchto_sched_options options = { .size = sizeof(options),
 							.slots = slots,
 							.slice = SWITCHTO_NO_SLICE };
 	struct switchto_sched *sched;
 
-	(void)state;
 	reset();
-	verdict = (struct verdict){ 0 };
 	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	spawn(sched, lock_without_pause, NULL);
 	run_tasks(sched);
@@ -457,13 +420,11 @@ static void *wait_a_moment(void *arg)
 }
 
 /* Posts when the deadline passes. Who has taken the post does not look at the semaphore again. */
-static void post_and_overwrite(void **state)
+TEST(post_and_overwrite)
 {
 	struct switchto_sem posted;
 	pthread_t thread;
 
-	(void)state;
-	verdict = (struct verdict){ 0 };
 	assert_int_equal(pthread_create(&thread, NULL, wait_a_moment, NULL), 0);
 	for (int i = 0; i < LOOPS(ROUNDS) * 10; i++) {
 		const long long then = now_ns() + 30000 + i % 64 * 1000;
@@ -489,7 +450,6 @@ static void post_and_overwrite(void **state)
 /* Tasks, threads, and tasks in regions: all sections are counted, whoever gives to whom. */
 static void lock_in_regions(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < LOOPS(ROUNDS); i++) {
 		CHECK_EQ(&verdict, switchto_block_begin(), 0);
 		CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
@@ -523,33 +483,8 @@ static void all_kinds_of_holders(struct switchto_mutex kind)
 	assert_memory_equal(&mutex, &kind, sizeof(mutex));
 }
 
-static void tasks_regions_and_threads(void **state)
+TEST(tasks_regions_and_threads)
 {
-	(void)state;
 	all_kinds_of_holders((struct switchto_mutex){ 0 });
 	all_kinds_of_holders((struct switchto_mutex)SWITCHTO_MUTEX_STRICT);
-}
-
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(one_holder_at_a_time),
-		cmocka_unit_test(oldest_first),
-		cmocka_unit_test(misused),
-		cmocka_unit_test(locked_in_a_region),
-		cmocka_unit_test(turns_by_condition),
-		cmocka_unit_test(deadlines),
-		cmocka_unit_test(cancelled),
-		cmocka_unit_test(posts_and_deadlines),
-		cmocka_unit_test(no_convoy),
-		cmocka_unit_test(nobody_starves),
-		cmocka_unit_test(nobody_is_passed_for_long),
-		cmocka_unit_test(post_and_overwrite),
-		cmocka_unit_test(tasks_regions_and_threads),
-	};
-
-	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
-	if (!switchto_backend() && errno == ENOSYS)
-		return SKIPPED;
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,26 +2,12 @@
 /* Tasks: spawn, join, yield, park, sleep, cancel, blocking regions, and the end. */
 #include "sched.h"
 
-#include <limits.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <switchto/switchto.h>
-
 enum { TURNS = 1000 };
 
 static atomic_int ended;
 
 static void end(void *arg)
 {
-	(void)arg;
 	atomic_fetch_add(&ended, 1);
 }
 
@@ -37,12 +23,11 @@ static void write_twice(void *letter)
 	order[written++] = *(char *)letter;
 }
 
-static void fifo_order(void **state)
+TEST(fifo_order)
 {
 	static char letters[] = "abcd";
 	struct switchto_sched *sched;
 
-	(void)state;
 	if (slots != 1)
 		skip();
 	sched = new_sched(&switchto_fifo);
@@ -57,7 +42,6 @@ static void fifo_order(void **state)
 
 static void spawn_and_join(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < LOOPS(TURNS); i++) {
 		struct switchto_task *task = spawn_handle(NULL, end, NULL);
 
@@ -66,14 +50,10 @@ static void spawn_and_join(void *arg)
 	}
 }
 
-static void joined_task_has_ended(void **state)
+TEST(joined_task_has_ended)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
 	atomic_store(&ended, 0);
-	spawn(sched, spawn_and_join, NULL);
-	run_tasks(sched);
+	run_task(spawn_and_join, NULL);
 	assert_int_equal(atomic_load(&ended), LOOPS(TURNS));
 }
 
@@ -83,13 +63,12 @@ static void *run_sched(void *sched)
 	return NULL;
 }
 
-static void another_thread_joins(void **state)
+TEST(another_thread_joins)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	struct switchto_task *task = spawn_handle(sched, end, NULL);
 	pthread_t thread;
 
-	(void)state;
 	atomic_store(&ended, 0);
 	assert_int_equal(pthread_create(&thread, NULL, run_sched, sched), 0);
 	assert_int_equal(switchto_join(task), 0);
@@ -100,7 +79,6 @@ static void another_thread_joins(void **state)
 
 static void join_itself(void *arg)
 {
-	(void)arg;
 	CHECK_ERR(&verdict, switchto_join(switchto_task_self()), EDEADLK);
 }
 
@@ -118,16 +96,14 @@ static void join_second(void *task)
 
 static void park_once(void *arg)
 {
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_park(NULL), 0);
 }
 
-static void join_twice(void **state)
+TEST(join_twice)
 {
 	struct switchto_sched *sched;
 	struct switchto_task *task;
 
-	(void)state;
 	if (slots != 1)
 		skip();
 	sched = new_sched(NULL);
@@ -138,12 +114,11 @@ static void join_twice(void **state)
 	run_tasks(sched);
 }
 
-static void ended_task(void **state)
+TEST(ended_task)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	struct switchto_task *task = spawn_handle(sched, end, NULL);
 
-	(void)state;
 	assert_int_equal(switchto_sched_run(sched), 0);
 	CHECK_ERR(&verdict, switchto_unpark(task), ESRCH);
 	CHECK_ERR(&verdict, switchto_cancel(task), ESRCH);
@@ -158,7 +133,6 @@ static void ended_task(void **state)
 
 static void park_often(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < LOOPS(TURNS); i++)
 		CHECK_EQ(&verdict, switchto_park(NULL), 0);
 	atomic_store(&ended, 1);
@@ -173,23 +147,21 @@ static void unpark_until_ended(void *task)
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 }
 
-static void unpark_by_a_task(void **state)
+TEST(unpark_by_a_task)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	atomic_store(&ended, 0);
 	spawn(sched, unpark_until_ended, spawn_handle(sched, park_often, NULL));
 	run_tasks(sched);
 }
 
-static void unpark_by_a_thread(void **state)
+TEST(unpark_by_a_thread)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 	struct switchto_task *task = spawn_handle(sched, park_often, NULL);
 	pthread_t thread;
 
-	(void)state;
 	atomic_store(&ended, 0);
 	assert_int_equal(pthread_create(&thread, NULL, run_sched, sched), 0);
 	while (!atomic_load(&ended))
@@ -205,7 +177,6 @@ static void unpark_comes_first(void *arg)
 	const struct timespec never = { .tv_sec = LONG_MAX };
 	struct timespec now = in(0);
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_unpark(switchto_task_self()), 0);
 	CHECK_EQ(&verdict, switchto_unpark(switchto_task_self()), 0);
 	CHECK_EQ(&verdict, switchto_park(NULL), 0);
@@ -219,7 +190,6 @@ static void unpark_during_a_sleep(void *arg)
 {
 	struct timespec soon = in(20000000);
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
 	CHECK(&verdict, in(0).tv_sec > soon.tv_sec ||
 				(in(0).tv_sec == soon.tv_sec && in(0).tv_nsec >= soon.tv_nsec));
@@ -232,11 +202,10 @@ static void unpark_at_once(void *task)
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 }
 
-static void unpark_stays_pending(void **state)
+TEST(unpark_stays_pending)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	spawn(sched, unpark_comes_first, NULL);
 	spawn(sched, unpark_at_once, spawn_handle(sched, unpark_during_a_sleep, NULL));
 	run_tasks(sched);
@@ -256,11 +225,10 @@ static void sleep_in_order(void *ms)
 	CHECK_ERR(&verdict, switchto_park(&then), ETIMEDOUT);
 }
 
-static void never_early(void **state)
+TEST(never_early)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	for (long i = 0; i < 50; i++)
 		spawn(sched, sleep_in_order, (void *)(i * 37 % 50));
 	run_tasks(sched);
@@ -270,7 +238,6 @@ static void bad_times(void *arg)
 {
 	const struct timespec bad[] = { { 0, -1 }, { 0, 1000000000 } };
 
-	(void)arg;
 	for (int i = 0; i < 2; i++) {
 		CHECK_ERR(&verdict, switchto_park(&bad[i]), EINVAL);
 		CHECK_ERR(&verdict, switchto_sleep_until(&bad[i]), EINVAL);
@@ -281,13 +248,9 @@ static void bad_times(void *arg)
 	CHECK_ERR(&verdict, switchto_park(&(struct timespec){ -5, 0 }), ETIMEDOUT);
 }
 
-static void bad_time(void **state)
+TEST(bad_time)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
-	spawn(sched, bad_times, NULL);
-	run_tasks(sched);
+	run_task(bad_times, NULL);
 }
 
 /* --- cancellation and the end --- */
@@ -319,11 +282,10 @@ static void cancel_soon(void *task)
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 }
 
-static void cancelled_waits_end(void **state)
+TEST(cancelled_waits_end)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	for (long how = 0; how < 3; how++)
 		spawn(sched, cancel_soon, spawn_handle(sched, wait_for_ever, (void *)how));
 	run_tasks(sched);
@@ -337,11 +299,10 @@ static void stop_all(void *sched)
 	CHECK_ERR(&verdict, switchto_spawn(NULL, end, NULL, NULL, NULL), ECANCELED);
 }
 
-static void stop_cancels(void **state)
+TEST(stop_cancels)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	for (long how = 0; how < 3; how++)
 		spawn(sched, wait_for_ever, (void *)how);
 	spawn(sched, stop_all, sched);
@@ -366,7 +327,6 @@ static void block_meanwhile(void)
 
 static void block_in_regions(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < 10; i++) {
 		CHECK_EQ(&verdict, switchto_block_begin(), 0);
 		block_meanwhile();
@@ -377,7 +337,6 @@ static void block_in_regions(void *arg)
 
 static void block_unannounced(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < 10; i++) {
 		block_meanwhile();
 		CHECK_EQ(&verdict, switchto_yield(), 0);
@@ -395,7 +354,6 @@ static void block_without_descriptor(void *arg)
 	struct rlimit all, few;
 	int fds[FEW_DESCRIPTORS], n = 0;
 
-	(void)arg;
 	CHECK_EQ(&verdict, getrlimit(RLIMIT_NOFILE, &all), 0);
 	few = (struct rlimit){ FEW_DESCRIPTORS, all.rlim_max };
 	CHECK_EQ(&verdict, setrlimit(RLIMIT_NOFILE, &few), 0);
@@ -416,7 +374,6 @@ static void block_without_descriptor(void *arg)
 
 static void count_turns(void *arg)
 {
-	(void)arg;
 	while (!atomic_load(&ended)) {
 		struct timespec soon = in(10000);
 
@@ -446,7 +403,6 @@ static struct switchto_sched *with_reports(void (*report)(const char *text))
 	};
 	struct switchto_sched *sched;
 
-	verdict = (struct verdict){ 0 };
 	atomic_store(&reports, 0);
 	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	return sched;
@@ -466,27 +422,23 @@ static void others_go_on_beside(void (*block)(void *))
 	run_tasks(sched);
 }
 
-static void others_go_on_beside_a_region(void **state)
+TEST(others_go_on_beside_a_region)
 {
-	(void)state;
 	others_go_on_beside(block_in_regions);
 }
 
-static void others_go_on_unannounced(void **state)
+TEST(others_go_on_unannounced)
 {
-	(void)state;
 	others_go_on_beside(block_unannounced);
 }
 
-static void others_go_on_without_descriptor(void **state)
+TEST(others_go_on_without_descriptor)
 {
-	(void)state;
 	others_go_on_beside(block_without_descriptor);
 }
 
 static void regions_do_not_nest(void *arg)
 {
-	(void)arg;
 	CHECK_ERR(&verdict, switchto_block_end(), EINVAL);
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
 	CHECK_ERR(&verdict, switchto_block_begin(), EINVAL);
@@ -495,13 +447,9 @@ static void regions_do_not_nest(void *arg)
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
 }
 
-static void bad_regions(void **state)
+TEST(bad_regions)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
-	spawn(sched, regions_do_not_nest, NULL);
-	run_tasks(sched);
+	run_task(regions_do_not_nest, NULL);
 }
 
 /* --- bad calls --- */
@@ -534,13 +482,9 @@ static void calls_fail_outside(struct verdict *v)
 	CHECK(v, switchto_task_self() == NULL);
 }
 
-static void outside_a_task(void **state)
+TEST(outside_a_task)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
-	calls_fail_outside(&v);
-	verdict_assert(&v);
+	calls_fail_outside(v);
 }
 
 static void fork_in_a_task(void *arg)
@@ -548,7 +492,6 @@ static void fork_in_a_task(void *arg)
 	pid_t child = fork();
 	int status;
 
-	(void)arg;
 	if (child == 0) {
 		struct verdict v = { 0 };
 
@@ -559,13 +502,9 @@ static void fork_in_a_task(void *arg)
 	CHECK_EQ(&verdict, status, 0);
 }
 
-static void child_of_a_fork_is_no_task(void **state)
+TEST(child_of_a_fork_is_no_task)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	(void)state;
-	spawn(sched, fork_in_a_task, NULL);
-	run_tasks(sched);
+	run_task(fork_in_a_task, NULL);
 }
 
 /* --- a handler that forks while its thread waits for a slot --- */
@@ -589,7 +528,6 @@ static void fork_in_a_handler(int signal_number)
 {
 	const struct rlimit none = { 0 };
 
-	(void)signal_number;
 	forker.child = fork();
 	if (forker.child == 0) {
 		setrlimit(RLIMIT_CORE, &none);
@@ -603,7 +541,6 @@ static void fork_in_a_handler(int signal_number)
 
 static void wait_in_a_switch(void *arg)
 {
-	(void)arg;
 	forker.thread = pthread_self();
 	atomic_store(&forker.tid, gettid());
 	CHECK_EQ(&verdict, switchto_park(NULL), 0);
@@ -611,7 +548,6 @@ static void wait_in_a_switch(void *arg)
 
 static void wait_for_the_slot(void *arg)
 {
-	(void)arg;
 	forker.thread = pthread_self();
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
 	while (!atomic_load(&forker.taken))
@@ -647,7 +583,6 @@ static void end_last(void *arg)
 {
 	const struct timespec soon = in(10000000);
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
 	forker.thread = pthread_self();
 	atomic_store(&forker.poller, true);
@@ -664,13 +599,12 @@ static void *interrupt_poller(void *task)
 	return NULL;
 }
 
-static void child_of_a_waiting_thread_ends(void **state)
+TEST(child_of_a_waiting_thread_ends)
 {
 	static void (*const waits_in[])(void *) = { wait_in_a_switch, wait_for_the_slot };
 	const struct sigaction action = { .sa_handler = fork_in_a_handler };
 	struct sigaction before;
 
-	(void)state;
 	if (slots != 1 || HANDLERS_RUN_LATE || FORKS_MISLEAD)
 		skip();
 	assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
@@ -686,7 +620,7 @@ static void child_of_a_waiting_thread_ends(void **state)
 	sigaction(SIGUSR1, &before, NULL);
 }
 
-static void child_of_a_poller_ends(void **state)
+TEST(child_of_a_poller_ends)
 {
 	const struct sigaction action = { .sa_handler = fork_in_a_handler };
 	struct switchto_sched *sched;
@@ -694,7 +628,6 @@ static void child_of_a_poller_ends(void **state)
 	struct sigaction before;
 	pthread_t thread;
 
-	(void)state;
 	if (HANDLERS_RUN_LATE || FORKS_MISLEAD)
 		skip();
 	sched = new_sched(NULL);
@@ -711,29 +644,25 @@ static void child_of_a_poller_ends(void **state)
 	sigaction(SIGUSR1, &before, NULL);
 }
 
-static void bad_options(void **state)
+TEST(bad_options)
 {
 	struct switchto_sched_options options = { .size = sizeof(options), .slots = 100000 };
 	struct switchto_sched *sched;
-	struct verdict v = { 0 };
 
-	(void)state;
-	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	CHECK_ERR(v, switchto_sched_create(&sched, &options), EINVAL);
 	options = (struct switchto_sched_options){ .size = 10000 };
-	CHECK_ERR(&v, switchto_sched_create(&sched, &options), EINVAL);
+	CHECK_ERR(v, switchto_sched_create(&sched, &options), EINVAL);
 	/* Shorter than the monitor's pause. */
 	options = (struct switchto_sched_options){ .size = sizeof(options), .slice = 1 };
-	CHECK_EQ(&v, switchto_sched_create(&sched, &options), 0);
+	CHECK_EQ(v, switchto_sched_create(&sched, &options), 0);
 	spawn(sched, end, NULL);
 	run_tasks(sched);
-	verdict_assert(&v);
 }
 
 static void compute_until_reported(void *arg)
 {
 	char tid[40];
 
-	(void)arg;
 	/* It loses its slot if it does not get the CPU. Then it begins again. */
 	while (!atomic_load(&reports)) {
 		for (long long until = thread_cpu_ns() + NSEC_PER_SEC * 3 / 2;
@@ -751,11 +680,10 @@ static void compute_until_reported(void *arg)
 	atomic_store(&ended, 1);
 }
 
-static void one_that_never_gives_way_is_reported(void **state)
+TEST(one_that_never_gives_way_is_reported)
 {
 	struct switchto_sched *sched;
 
-	(void)state;
 	if (slots != 1)
 		skip();
 	sched = with_reports(take_report);
@@ -775,14 +703,13 @@ static void compute_until_readable(void *fd)
 }
 
 /* Where the program has no function for reports. */
-static void reported_on_stderr(void **state)
+TEST(reported_on_stderr)
 {
 	const int before = dup(STDERR_FILENO);
 	struct switchto_sched *sched;
 	char text[200] = "";
 	int ends[2];
 
-	(void)state;
 	if (slots != 1)
 		skip();
 	sched = with_reports(NULL);
@@ -804,7 +731,6 @@ static void compute_and_poll(void *arg)
 {
 	const long long until = thread_cpu_ns() + NSEC_PER_SEC * 3 / 2;
 
-	(void)arg;
 	while (thread_cpu_ns() < until) {
 		/* The monitor looks several times meanwhile. */
 		const long long next = now_ns() + NSEC_PER_SEC / 50;
@@ -820,16 +746,14 @@ static void compute_and_poll(void *arg)
 
 static void park_until_cancelled(void *arg)
 {
-	(void)arg;
 	CHECK_ERR(&verdict, switchto_park(NULL), ECANCELED);
 }
 
 /* It gives way, but there is never another one that is ready. */
-static void one_that_polls_is_not_reported(void **state)
+TEST(one_that_polls_is_not_reported)
 {
 	struct switchto_sched *sched;
 
-	(void)state;
 	if (slots != 1)
 		skip();
 	sched = with_reports(take_report);
@@ -845,12 +769,11 @@ static void end_with_a_mutex(void *mutex)
 }
 
 /* In a child, which it ends. */
-static void end_with_a_mutex_ends_the_program(void **state)
+TEST(end_with_a_mutex_ends_the_program)
 {
 	int status;
 	pid_t child = fork();
 
-	(void)state;
 	if (!child) {
 		const struct rlimit none = { 0 };
 		struct switchto_mutex mutex = { 0 };
@@ -886,48 +809,10 @@ static void run_twice(void *sched)
 	CHECK_ERR(&verdict, switchto_sched_destroy(sched), EBUSY);
 }
 
-static void run_within(void **state)
+TEST(run_within)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	(void)state;
 	spawn(sched, run_twice, sched);
 	run_tasks(sched);
-}
-
-int main(int argc, char **argv)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(fifo_order),
-		cmocka_unit_test(joined_task_has_ended),
-		cmocka_unit_test(another_thread_joins),
-		cmocka_unit_test(join_twice),
-		cmocka_unit_test(ended_task),
-		cmocka_unit_test(unpark_by_a_task),
-		cmocka_unit_test(unpark_by_a_thread),
-		cmocka_unit_test(unpark_stays_pending),
-		cmocka_unit_test(never_early),
-		cmocka_unit_test(bad_time),
-		cmocka_unit_test(cancelled_waits_end),
-		cmocka_unit_test(stop_cancels),
-		cmocka_unit_test(others_go_on_beside_a_region),
-		cmocka_unit_test(others_go_on_unannounced),
-		cmocka_unit_test(others_go_on_without_descriptor),
-		cmocka_unit_test(bad_regions),
-		cmocka_unit_test(outside_a_task),
-		cmocka_unit_test(child_of_a_fork_is_no_task),
-		cmocka_unit_test(child_of_a_waiting_thread_ends),
-		cmocka_unit_test(child_of_a_poller_ends),
-		cmocka_unit_test(one_that_never_gives_way_is_reported),
-		cmocka_unit_test(reported_on_stderr),
-		cmocka_unit_test(one_that_polls_is_not_reported),
-		cmocka_unit_test(end_with_a_mutex_ends_the_program),
-		cmocka_unit_test(bad_options),
-		cmocka_unit_test(run_within),
-	};
-
-	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
-	if (!switchto_backend() && errno == ENOSYS)
-		return SKIPPED;
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

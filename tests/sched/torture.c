@@ -13,16 +13,8 @@
  */
 #include "sched.h"
 
-#include <switchto/switchto.h>
-
-#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <linux/io_uring.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -539,7 +531,6 @@ static void drain(void *arg)
 {
 	unsigned long item;
 
-	(void)arg;
 	while (!switchto_chan_recv(round_.chan[DRAINED], &item, NULL))
 		atomic_fetch_add(&round_.received[DRAINED], item);
 	CHECK(&verdict, errno == EPIPE || (errno == ECANCELED && round_.stops));
@@ -549,7 +540,6 @@ static void feed(void *arg)
 {
 	unsigned long item = 1;
 
-	(void)arg;
 	while (!switchto_chan_send(round_.chan[FED], &item, NULL))
 		atomic_fetch_add(&round_.sent[FED], item++);
 	CHECK(&verdict, errno == EPIPE || (errno == ECANCELED && round_.stops));
@@ -605,7 +595,6 @@ static void lead(void *arg)
 	unsigned int helpers = 0;
 	long pause = 3000 * USEC;
 
-	(void)arg;
 	round_.handle[0] = switchto_task_self();
 	atomic_store(&round_.handles, 1);
 	begin(drain, 0, NULL, &readers[0]);
@@ -746,7 +735,6 @@ static void *watch(void *arg)
 {
 	unsigned long before = ULONG_MAX, now;
 
-	(void)arg;
 	while ((now = atomic_load(&rounds)) != before) {
 		before = now;
 		sleep(120);
@@ -755,10 +743,7 @@ static void *watch(void *arg)
 	abort();
 }
 
-static void ignore(int signal)
-{
-	(void)signal;
-}
+static void ignore(int signal) {}
 
 static unsigned long number(const char *text, const char *suffix)
 {

@@ -14,19 +14,7 @@
  */
 #include "support.h"
 
-#include <fcntl.h>
 #include <glob.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 
 #define SHARED 0
 #define PRIVATE FUTEX_PRIVATE_FLAG
@@ -365,16 +353,13 @@ static void check_relation(struct verdict *v, const struct relation *r, enum way
 			    way == BY_WAIT ? "FUTEX_WAIT" : "FUTEX_SWAP");
 }
 
-static void only_who_shares_the_word(void **state)
+TEST(only_who_shares_the_word)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
 	watchdog_start("only_who_shares_the_word");
 	for (unsigned int i = 0; i < sizeof(relations) / sizeof(relations[0]); i++) {
-		check_relation(&v, &relations[i], BY_WAIT);
-		check_relation(&v, &relations[i], BY_SWAP);
-		verdict_assert(&v);
+		check_relation(v, &relations[i], BY_WAIT);
+		check_relation(v, &relations[i], BY_SWAP);
+		verdict_assert(v);
 	}
 	watchdog_stop();
 }
@@ -413,17 +398,15 @@ static void is_process(struct stranger *s, pid_t pid)
 
 static int ends_at_once(void *arg)
 {
-	(void)arg;
 	return 0;
 }
 
 /* The first is nobody: what the others are compared with. */
-static int strangers_start(void **state)
+static void strangers_start(void)
 {
 	struct stranger *s;
 	pid_t gone;
 
-	(void)state;
 	watchdog_start("strangers");
 	gone = start_child(ends_at_once, NULL);
 	child_status(gone);
@@ -465,14 +448,12 @@ static int strangers_start(void **state)
 	s->s = strangers.own.s;
 	s->hint = (uint32_t)s->s.tid;
 	watchdog_stop();
-	return 0;
 }
 
-static int strangers_end(void **state)
+static int strangers_end(void)
 {
 	struct verdict v = { 0 };
 
-	(void)state;
 	for (int i = 0; i < strangers.processes; i++)
 		process_end(strangers.pids[i]);
 	own_end(&strangers.own, &v);
@@ -655,22 +636,19 @@ static void calls_of(const char *name, uid_t uid, int namespaces)
 	watchdog_stop();
 }
 
-static void hint_of_a_stranger_by_root(void **state)
+TEST_IN(hints, hint_of_a_stranger_by_root)
 {
-	(void)state;
 	calls_of("root", 0, 0);
 }
 
-static void hint_of_a_stranger_by_a_user(void **state)
+TEST_IN(hints, hint_of_a_stranger_by_a_user)
 {
-	(void)state;
 	calls_of("a user", NOBODY, 0);
 }
 
 /* There the numbers are others: 1 and 2 are the caller and its thread. */
-static void hint_of_a_stranger_in_a_pid_namespace(void **state)
+TEST_IN(hints, hint_of_a_stranger_in_a_pid_namespace)
 {
-	(void)state;
 	calls_of("root in a PID namespace", 0, CLONE_NEWPID);
 	calls_of("a user in a user and PID namespace", NOBODY, CLONE_NEWUSER | CLONE_NEWPID);
 }
@@ -678,7 +656,6 @@ static void hint_of_a_stranger_in_a_pid_namespace(void **state)
 /* The counts are of the whole machine, so they are not for everybody. */
 static int reads_counts_as_user(void *arg)
 {
-	(void)arg;
 	if (setresuid(NOBODY, NOBODY, NOBODY))
 		give_up("setresuid: wanted user %d, got %s", NOBODY, strerror(errno));
 	if (open(COUNTS, O_RDONLY | O_CLOEXEC) >= 0 || errno != EACCES)
@@ -687,12 +664,11 @@ static int reads_counts_as_user(void *arg)
 	return 0;
 }
 
-static void counts_are_not_for_users(void **state)
+TEST(counts_are_not_for_users)
 {
 	struct stat counts;
 	char text[2048];
 
-	(void)state;
 	assert_true(read_text(COUNTS, text, sizeof(text)));
 	/* Its own, for debugfs may be mounted for everybody. */
 	assert_int_equal(stat(COUNTS, &counts), 0);
@@ -801,7 +777,6 @@ static int begin_exec_chain(void *arg)
 	char path[300];
 	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - sizeof("exec_chain"));
 
-	(void)arg;
 	if (length < 0)
 		give_up("/proc/self/exe: wanted its path, got %s", strerror(errno));
 	path[length] = '\0';
@@ -861,13 +836,12 @@ static int crowd_main(void *arg)
 	return verdict_status(&v);
 }
 
-static void kept_memory_is_bounded_charged_and_freed(void **state)
+TEST_IN(kept, kept_memory_is_bounded_charged_and_freed)
 {
 	static const char root[] = "/sys/fs/cgroup";
 	char path[300], group[100] = "", text[300];
 	int status;
 
-	(void)state;
 	watchdog_start("kept_memory");
 	snprintf(path, sizeof(path), "%s/cgroup.controllers", root);
 	/* A kernel without CONFIG_MEMCG has nobody to charge. */
@@ -990,18 +964,6 @@ static int timing(void)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest words[] = {
-		cmocka_unit_test(only_who_shares_the_word),
-		cmocka_unit_test(counts_are_not_for_users),
-	};
-	const struct CMUnitTest kept[] = {
-		cmocka_unit_test(kept_memory_is_bounded_charged_and_freed),
-	};
-	const struct CMUnitTest hints[] = {
-		cmocka_unit_test(hint_of_a_stranger_by_root),
-		cmocka_unit_test(hint_of_a_stranger_by_a_user),
-		cmocka_unit_test(hint_of_a_stranger_in_a_pid_namespace),
-	};
 	const char *part = argc > 1 ? argv[1] : "";
 	int failed;
 
@@ -1009,12 +971,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: security_futex [timing | memory]\n");
 		return EXIT_FAILURE;
 	}
-	if (!kernel_has_swap()) {
-		fprintf(stderr,
-			"security_futex: skipped: needs the patched kernel, this one has no "
-			"FUTEX_SWAP (vm/test runs it there)\n");
+	if (lacks_swap("security_futex"))
 		return SKIPPED;
-	}
 	if (geteuid() != 0) {
 		fprintf(stderr, "security_futex: skipped: needs root, who may look at the tasks of "
 				"others (vm/test runs it as root)\n");
@@ -1024,11 +982,11 @@ int main(int argc, char **argv)
 	shared_memory = memory(MAP_SHARED);
 	if (strcmp(part, "timing") == 0)
 		return timing();
-	failed = cmocka_run_group_tests_name("what is kept", kept, NULL, NULL);
+	failed = run_group("kept", NULL, NULL);
 	if (*part)
-		return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-	failed += cmocka_run_group_tests_name("who is woken", words, NULL, NULL);
-	failed += cmocka_run_group_tests_name("hints that name a stranger", hints, strangers_start,
-					      strangers_end);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+		return failed;
+	failed |= run_group(NULL, NULL, NULL);
+	strangers_start();
+	failed |= run_group("hints", NULL, NULL);
+	return failed | strangers_end();
 }

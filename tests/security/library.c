@@ -11,20 +11,10 @@
 
 #include <switchto/switchto.h>
 
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/sendfile.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 
 #define NOBODY 65534
 
@@ -102,13 +92,12 @@ static void copy_self(const char *path, mode_t mode)
 	close(to);
 }
 
-static void set_user_id_program(void **state)
+TEST(set_user_id_program)
 {
 	struct copy copy = { "", "secure" };
 	char folder[32];
 	int plain, secure;
 
-	(void)state;
 	if (geteuid() != 0) {
 		print_message("not root: no set-user-ID program can be made\n");
 		skip();
@@ -152,7 +141,6 @@ static int traced_child(void *arg)
 	struct worker w = { 0 };
 	struct verdict v = { 0 };
 
-	(void)arg;
 	tracer_attach();
 	tracer_mark(true);
 	CHECK(&v, switchto_backend() != NULL);
@@ -287,7 +275,6 @@ static void check_call(struct tracee *t, const struct __ptrace_syscall_info *inf
 /* Of the descriptors that are opened and closed. */
 static void count_descriptor(struct tracee *t, const struct __ptrace_syscall_info *info, void *arg)
 {
-	(void)arg;
 	if (info->exit.is_error)
 		return;
 	if (t->entry.entry.nr == SYS_openat || t->entry.entry.nr == SYS_pidfd_open)
@@ -296,13 +283,11 @@ static void count_descriptor(struct tracee *t, const struct __ptrace_syscall_inf
 		t->value--;
 }
 
-static void system_calls_on_the_list(void **state)
+TEST(system_calls_on_the_list)
 {
-	struct verdict v = { 0 };
-	const struct observer observer = { check_closed, check_call, count_descriptor, &v };
+	const struct observer observer = { check_closed, check_call, count_descriptor, v };
 	int status;
 
-	(void)state;
 #if defined(UNDER_TSAN) || defined(UNDER_ASAN)
 	print_message("a sanitizer makes system calls of its own\n");
 	skip();
@@ -315,7 +300,7 @@ static void system_calls_on_the_list(void **state)
 		if (allowed[i].calls)
 			print_message("%s %u\n", allowed[i].name, allowed[i].calls);
 	assert_int_equal(status, 0);
-	verdict_assert(&v);
+	verdict_assert(v);
 	/* Was anything looked at? futex, openat. */
 	assert_true(allowed[0].calls > 0);
 	assert_true(allowed[5].calls > 0);
@@ -365,7 +350,6 @@ static int has_a_thread_of_few_calls(void *arg)
 	struct worker w = { 0 };
 	int status;
 
-	(void)arg;
 	worker_start(&w, makes_listed_calls, NULL);
 	CHECK_EQ(&v, switchto_wait(NULL), w.tid);
 	await_stops(3);
@@ -380,13 +364,12 @@ static int has_a_thread_of_few_calls(void *arg)
 	_exit(status);
 }
 
-static void listed_system_calls_suffice(void **state)
+TEST(listed_system_calls_suffice)
 {
 	const struct timespec pause = to_timespec(NSEC_PER_SEC / 50);
 	pid_t child;
 	int status;
 
-	(void)state;
 #if defined(UNDER_TSAN) || defined(UNDER_ASAN)
 	print_message("a sanitizer makes system calls of its own\n");
 	skip();
@@ -457,9 +440,8 @@ static int is_stopped_and_continued(void *arg)
 	return verdict_status(&v);
 }
 
-static void restart_refused(void **state)
+TEST(restart_refused)
 {
-	(void)state;
 	watchdog_start("restart_refused");
 	for (int way = 0; way < WAYS; way++) {
 		struct refusal r = { .way = way };
@@ -507,7 +489,6 @@ static int resumes_nobody(void *arg)
 	uint32_t random = 1;
 	long before, tid;
 
-	(void)arg;
 	CHECK_EQ(&v, switchto_self(), gettid());
 	CHECK_ERR(&v, switchto_resume(4194303), ESRCH);
 	before = pages();
@@ -520,9 +501,8 @@ static int resumes_nobody(void *arg)
 	return verdict_status(&v);
 }
 
-static void no_memory_for_unknown_tids(void **state)
+TEST(no_memory_for_unknown_tids)
 {
-	(void)state;
 	watchdog_start("no_memory_for_unknown_tids");
 	assert_int_equal(run_child(resumes_nobody, NULL), 0);
 	watchdog_stop();
@@ -562,7 +542,6 @@ static int many_lives(void *arg)
 	struct worker w = { 0 };
 	long before;
 
-	(void)arg;
 	/* The C library's own memory for a thread, and for its end, is there after the first. */
 	for (unsigned int i = 0; i < WAYS_TO_END; i++) {
 		worker_start(&w, lives[i], NULL);
@@ -581,9 +560,8 @@ static int many_lives(void *arg)
 	return verdict_status(&v);
 }
 
-static void memory_of_ended_threads_is_used_again(void **state)
+TEST(memory_of_ended_threads_is_used_again)
 {
-	(void)state;
 #if defined(UNDER_TSAN) || defined(UNDER_ASAN)
 	print_message("a sanitizer has memory of its own for each thread\n");
 	skip();
@@ -595,20 +573,9 @@ static void memory_of_ended_threads_is_used_again(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest cases[] = {
-		cmocka_unit_test(set_user_id_program),
-		cmocka_unit_test(system_calls_on_the_list),
-		cmocka_unit_test(listed_system_calls_suffice),
-		cmocka_unit_test(restart_refused),
-		cmocka_unit_test(no_memory_for_unknown_tids),
-		cmocka_unit_test(memory_of_ended_threads_is_used_again),
-	};
-	int failed;
-
 	if (argc == 2) {
 		watchdog_start(argv[1]);
 		return strcmp(argv[1], "secure") == 0 ? chooses_nevertheless() : obeys();
 	}
-	failed = cmocka_run_group_tests_name("the library's surroundings", cases, NULL, NULL);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_group(NULL, NULL, NULL);
 }

@@ -17,11 +17,6 @@
 
 #include <switchto/switchto.h>
 
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* For one process of these tests. What hangs does so for ever. */
 #define PATIENCE_SECONDS 60
 
@@ -38,7 +33,6 @@ static atomic_uint handled;
 
 static void handler(int sig)
 {
-	(void)sig;
 	handled++;
 }
 
@@ -167,9 +161,8 @@ static const int made_up[] = { 0, EAGAIN, EINTR, ETIMEDOUT, EINVAL, EACCES };
 
 #define MADE_UP (sizeof(made_up) / sizeof(made_up[0]))
 
-static void probe_forbidden(void **state)
+TEST_IN(probe, probe_forbidden)
 {
-	(void)state;
 	expect(NULL, ANSWER(ENOSYS), ANSWER(ENOSYS), "wake-wait", "wake-wait");
 	expect(NULL, ANSWER(ENOSYS), 0, "wake-wait", "wake-wait");
 	expect(NULL, 0, ANSWER(ENOSYS), "swap", "wake-wait");
@@ -183,9 +176,8 @@ static void probe_forbidden(void **state)
 }
 
 /* EAGAIN and EINVAL are what the kernel itself would say to one question each. */
-static void probe_made_up(void **state)
+TEST_IN(probe, probe_made_up)
 {
-	(void)state;
 	for (unsigned int i = 0; i < MADE_UP; i++) {
 		uint32_t answer = ANSWER(made_up[i]);
 
@@ -196,9 +188,8 @@ static void probe_made_up(void **state)
 	expect("wake-wait", ANSWER(0), ANSWER(0), "wake-wait", "wake-wait");
 }
 
-static void probe_ends_the_process(void **state)
+TEST_IN(probe, probe_ends_the_process)
 {
-	(void)state;
 	expect(NULL, SECCOMP_RET_KILL_PROCESS, SECCOMP_RET_KILL_PROCESS, ENDED, ENDED);
 	expect(NULL, SECCOMP_RET_TRAP, SECCOMP_RET_TRAP, ENDED, ENDED);
 	expect(NULL, 0, SECCOMP_RET_KILL_PROCESS, ENDED, "wake-wait");
@@ -242,51 +233,44 @@ static void comes_later(uint32_t with_wait, uint32_t wake_only, int wanted)
 			 with_wait, wake_only, wanted, status);
 }
 
-static void later_forbidden(void **state)
+TEST_IN(later, later_forbidden)
 {
-	(void)state;
 	comes_later(ANSWER(ENOSYS), ANSWER(ENOSYS), 0);
 	comes_later(ANSWER(EPERM), ANSWER(EPERM), 0);
 }
 
-static void later_with_wait_forbidden(void **state)
+TEST_IN(later, later_with_wait_forbidden)
 {
-	(void)state;
 	comes_later(ANSWER(ENOSYS), 0, 0);
 	comes_later(ANSWER(EPERM), 0, 0);
 }
 
-static void later_wake_only_forbidden(void **state)
+TEST_IN(later, later_wake_only_forbidden)
 {
-	(void)state;
 	comes_later(0, ANSWER(ENOSYS), 0);
 	comes_later(0, ANSWER(EPERM), 0);
 }
 
-static void later_made_up(void **state)
+TEST_IN(later, later_made_up)
 {
-	(void)state;
 	for (unsigned int i = 0; i < MADE_UP; i++)
 		comes_later(ANSWER(made_up[i]), ANSWER(made_up[i]), 0);
 }
 
-static void later_with_wait_made_up(void **state)
+TEST_IN(later, later_with_wait_made_up)
 {
-	(void)state;
 	for (unsigned int i = 0; i < MADE_UP; i++)
 		comes_later(ANSWER(made_up[i]), 0, 0);
 }
 
-static void later_wake_only_made_up(void **state)
+TEST_IN(later, later_wake_only_made_up)
 {
-	(void)state;
 	for (unsigned int i = 0; i < MADE_UP; i++)
 		comes_later(0, ANSWER(made_up[i]), 0);
 }
 
-static void later_ends_the_process(void **state)
+TEST_IN(later, later_ends_the_process)
 {
-	(void)state;
 	comes_later(SECCOMP_RET_KILL_PROCESS, SECCOMP_RET_KILL_PROCESS, ENDED_BY_FILTER);
 	comes_later(SECCOMP_RET_KILL_PROCESS, 0, ENDED_BY_FILTER);
 	comes_later(0, SECCOMP_RET_KILL_PROCESS, ENDED_BY_FILTER);
@@ -395,12 +379,11 @@ static int resumed_before_the_answer(void *arg)
 	return verdict_status(&v);
 }
 
-static void raced_switch_made_up(void **state)
+TEST_IN(raced, raced_switch_made_up)
 {
 	static pid_t (*const calls[])(pid_t target) = { switchto_switch, switch_for_an_hour };
 	static const int errors[] = { EAGAIN, EINTR, ETIMEDOUT };
 
-	(void)state;
 	for (unsigned int i = 0; i < 6; i++) {
 		struct raced r = { .call = calls[i / 3], .error = errors[i % 3], .listener = -2 };
 		int status;
@@ -431,25 +414,6 @@ static int in_surroundings(const char *expected)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest probe[] = {
-		cmocka_unit_test(probe_forbidden),
-		cmocka_unit_test(probe_made_up),
-		cmocka_unit_test(probe_ends_the_process),
-	};
-	const struct CMUnitTest later[] = {
-		cmocka_unit_test(later_forbidden),
-		cmocka_unit_test(later_with_wait_forbidden),
-		cmocka_unit_test(later_wake_only_forbidden),
-		cmocka_unit_test(later_made_up),
-		cmocka_unit_test(later_with_wait_made_up),
-		cmocka_unit_test(later_wake_only_made_up),
-		cmocka_unit_test(later_ends_the_process),
-	};
-	const struct CMUnitTest raced[] = {
-		cmocka_unit_test(raced_switch_made_up),
-	};
-	int failed;
-
 	if (argc != 2) {
 		fprintf(stderr, "usage: security_seccomp probe|later|raced\n");
 		return EXIT_FAILURE;
@@ -460,18 +424,9 @@ int main(int argc, char **argv)
 
 	has_swap = kernel_has_swap();
 	if (strcmp(argv[1], "later") == 0) {
-		if (!has_swap) {
-			fprintf(stderr,
-				"security_seccomp later: skipped: needs the patched kernel, this "
-				"one has no FUTEX_SWAP (vm/test runs it there)\n");
+		if (lacks_swap("security_seccomp later"))
 			return SKIPPED;
-		}
 		unsetenv("SWITCHTO_BACKEND");
-		failed = cmocka_run_group_tests_name("a filter comes later", later, NULL, NULL);
-	} else if (strcmp(argv[1], "raced") == 0) {
-		failed = cmocka_run_group_tests_name("a filter and a resume", raced, NULL, NULL);
-	} else {
-		failed = cmocka_run_group_tests_name("a filter at the probe", probe, NULL, NULL);
 	}
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_group(argv[1], NULL, NULL);
 }

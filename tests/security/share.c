@@ -15,15 +15,6 @@
 
 #include <switchto/switchto.h>
 
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-
 #define MOST 8
 
 /* Steps of work in a turn. */
@@ -263,19 +254,15 @@ static char off[200];
 				 got_, (double)(low), (double)(high));                         \
 	} while (0)
 
-typedef void (*run_of_case)(void **state);
-
 /*
  * A busy host stops the VM's CPU, and the time is charged to the thread on it. So a case
  * whose shares are off runs again, up to five times: a fault is there each time.
  */
-static void up_to_five_times(void **state)
+static void up_to_five_times(void (*run)(void))
 {
-	run_of_case *run = *state;
-
 	for (int i = 0; i < 5; i++) {
 		off[0] = '\0';
-		(*run)(state);
+		run();
 		if (!off[0])
 			return;
 		print_message("run %d of 5: %s\n", i + 1, off);
@@ -283,9 +270,13 @@ static void up_to_five_times(void **state)
 	fail_msg("%s, in the last of 5 runs", off);
 }
 
-/* clang-format off */
-#define CASE(name, function) { name, up_to_five_times, NULL, NULL, &(run_of_case){ function } }
-/* clang-format on */
+#define TEST_SHARES(name)                      \
+	static void name##_once(void);         \
+	TEST(name)                             \
+	{                                      \
+		up_to_five_times(name##_once); \
+	}                                      \
+	static void name##_once(void)
 
 /* --- weight ------------------------------------------------------------------------ */
 
@@ -303,21 +294,19 @@ static void check_weighs_one(int threads, int nhogs, uint32_t steps)
 	want_between(one - 3, s.chain, one + 3);
 }
 
-static void chain_weighs_one_thread(void **state)
+TEST_SHARES(chain_weighs_one_thread)
 {
-	(void)state;
 	check_weighs_one(2, 1, SHORT);
 	check_weighs_one(8, 3, SHORT);
 	check_weighs_one(3, 1, LONG);
 }
 
 /* Weights: nice 10 110, nice 0 1024, SCHED_IDLE 3 (kernel/sched/core.c, Linux 6.12). */
-static void nice_is_kept(void **state)
+TEST_SHARES(nice_is_kept)
 {
 	struct chain c;
 	struct shares s;
 
-	(void)state;
 	chain_init(&c, 2, 1);
 	c.seats[0].nice = c.seats[1].nice = 10;
 	s = chain_run(&c, 1000, "nice_is_kept");
@@ -325,12 +314,11 @@ static void nice_is_kept(void **state)
 }
 
 /* A thread of high priority has another do the work: that one has its own. */
-static void nice_is_not_lent(void **state)
+TEST_SHARES(nice_is_not_lent)
 {
 	struct chain c;
 	struct shares s;
 
-	(void)state;
 	chain_init(&c, 2, 1);
 	c.seats[0].nice = 19;
 	c.seats[0].work = LONG;
@@ -340,24 +328,22 @@ static void nice_is_not_lent(void **state)
 	want_between(0, s.chain, 15);
 }
 
-static void idle_class_is_kept(void **state)
+TEST_SHARES(idle_class_is_kept)
 {
 	struct chain c;
 	struct shares s;
 
-	(void)state;
 	chain_init(&c, 2, 1);
 	c.seats[0].policy = c.seats[1].policy = SCHED_IDLE;
 	s = chain_run(&c, 1000, "idle_class_is_kept");
 	want_between(0, s.chain, 3);
 }
 
-static void idle_class_is_not_left_by_a_switch(void **state)
+TEST_SHARES(idle_class_is_not_left_by_a_switch)
 {
 	struct chain c;
 	struct shares s;
 
-	(void)state;
 	chain_init(&c, 2, 1);
 	c.seats[0].policy = SCHED_IDLE;
 	c.seats[0].work = LONG;
@@ -368,12 +354,11 @@ static void idle_class_is_not_left_by_a_switch(void **state)
 
 /* --- quota and RLIMIT_CPU ----------------------------------------------------------- */
 
-static void quota_holds(void **state)
+TEST_SHARES(quota_holds)
 {
 	struct chain c;
 	struct shares s;
 
-	(void)state;
 	write_in("/quota", "cpu.max", "20000 100000");
 	chain_init(&c, 2, 0);
 	c.seats[0].group = c.seats[1].group = "/quota";
@@ -382,12 +367,11 @@ static void quota_holds(void **state)
 }
 
 /* One thread without quota goes on in the place of one that has it. */
-static void quota_holds_for_who_has_it(void **state)
+TEST_SHARES(quota_holds_for_who_has_it)
 {
 	struct chain c;
 	struct shares s;
 
-	(void)state;
 	write_in("/quota", "cpu.max", "20000 100000");
 	chain_init(&c, 2, 0);
 	c.seats[0].group = "/quota";
@@ -450,12 +434,11 @@ static double seconds_of(pid_t child)
  * the single thread. The host may take more from one than from the other, so one good try of three
  * is enough.
  */
-static void rlimit_cpu_holds(void **state)
+TEST_SHARES(rlimit_cpu_holds)
 {
 	double chain, loner;
 	struct chain c;
 
-	(void)state;
 	watchdog_start("rlimit_cpu_holds");
 	for (int try = 0; try < 3; try++) {
 		chain_init(&c, 2, 0);
@@ -502,13 +485,11 @@ static bool need_two_cpus(int cpu[2])
 	return false;
 }
 
-static void affinity_holds(void **state)
+TEST(affinity_holds)
 {
-	struct verdict v = { 0 };
 	struct chain c;
 	int cpu[2];
 
-	(void)state;
 	if (!need_two_cpus(cpu))
 		skip();
 	watchdog_start("affinity_holds");
@@ -524,20 +505,17 @@ static void affinity_holds(void **state)
 		}
 		take_turns(&c, 100);
 	}
-	chain_end(&c, &v);
-	check_places(&c, &v);
+	chain_end(&c, v);
+	check_places(&c, v);
 	watchdog_stop();
-	verdict_assert(&v);
 }
 
-static void cpuset_holds(void **state)
+TEST(cpuset_holds)
 {
-	struct verdict v = { 0 };
 	struct chain c;
 	char text[16];
 	int cpu[2];
 
-	(void)state;
 	if (!need_two_cpus(cpu))
 		skip();
 	watchdog_start("cpuset_holds");
@@ -558,21 +536,19 @@ static void cpuset_holds(void **state)
 		runs_on(&c.seats[0], cpu[n & 1]);
 		take_turns(&c, 100);
 	}
-	chain_end(&c, &v);
-	check_places(&c, &v);
+	chain_end(&c, v);
+	check_places(&c, v);
 	watchdog_stop();
-	verdict_assert(&v);
 }
 
 /* --- who pays --------------------------------------------------------------------------- */
 
 /* The first works three times as long as the second, who goes on in its place. */
-static void who_runs_pays(void **state)
+TEST_SHARES(who_runs_pays)
 {
 	struct chain c;
 	struct shares s;
 
-	(void)state;
 	chain_init(&c, 2, 0);
 	c.seats[0].work = 60 * LONG;
 	c.seats[1].work = 20 * LONG;
@@ -586,11 +562,10 @@ static void who_runs_pays(void **state)
 
 static char controllers_before[200];
 
-static int groups_start(void **state)
+static void groups_start(void)
 {
 	char path[300];
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/cgroup.subtree_control", root);
 	if (!read_text(path, controllers_before, sizeof(controllers_before)))
 		give_up("%s: wanted cgroup v2, got %s", path, strerror(errno));
@@ -610,17 +585,15 @@ static int groups_start(void **state)
 	/*
 	 * Begin and end of quota in the system patch the scheduler's code, which
 	 * QEMU's TCG with several CPUs does not always survive: see
-	 * torture_meddle.c. So one is there from beginning to end.
+	 * tests/torture/meddle.c. So one is there from beginning to end.
 	 */
 	write_in("/kept", "cpu.max", "10000 10000");
-	return 0;
 }
 
-static int groups_end(void **state)
+static void groups_end(void)
 {
 	char path[300];
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/cgroup.procs", root);
 	write_text(path, "0");
 	for (int i = 0; i < 3; i++) {
@@ -636,38 +609,22 @@ static int groups_end(void **state)
 	if (strncmp(controllers_before, "cpu ", 4) && strncmp(controllers_before, "cpu\n", 4) &&
 	    !strstr(controllers_before, " cpu ") && !strstr(controllers_before, " cpu\n"))
 		write_text(path, "-cpu");
-	return 0;
 }
 
 int main(void)
 {
-	const struct CMUnitTest cases[] = {
-		CASE("ChainWeighsOneThread", chain_weighs_one_thread),
-		CASE("NiceIsKept", nice_is_kept),
-		CASE("NiceIsNotLent", nice_is_not_lent),
-		CASE("IdleClassIsKept", idle_class_is_kept),
-		CASE("IdleClassIsNotLeftByASwitch", idle_class_is_not_left_by_a_switch),
-		CASE("QuotaHolds", quota_holds),
-		CASE("QuotaHoldsForWhoHasIt", quota_holds_for_who_has_it),
-		CASE("RlimitCpuHolds", rlimit_cpu_holds),
-		cmocka_unit_test(affinity_holds),
-		cmocka_unit_test(cpuset_holds),
-		CASE("WhoRunsPays", who_runs_pays),
-	};
 	int failed;
 
-	if (!kernel_has_swap()) {
-		fprintf(stderr,
-			"security_share: skipped: needs the patched kernel, this one has no "
-			"FUTEX_SWAP (vm/test runs it there)\n");
+	if (lacks_swap("security_share"))
 		return SKIPPED;
-	}
 	if (geteuid() != 0) {
 		fprintf(stderr, "security_share: skipped: needs root, who may make control groups "
 				"(vm/test runs it as root)\n");
 		return SKIPPED;
 	}
 	unsetenv("SWITCHTO_BACKEND");
-	failed = cmocka_run_group_tests_name("shares of the CPU", cases, groups_start, groups_end);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	groups_start();
+	failed = run_group(NULL, NULL, NULL);
+	groups_end();
+	return failed;
 }

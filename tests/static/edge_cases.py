@@ -60,9 +60,10 @@ def program_names(text):
     # Names in comments don't count.
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     functions = set(re.findall(r"^(?:static )?[\w *]*?\b(\w+)\([^)]*\)\n{", text, re.M))
-    if "cmocka_unit_test(" in text or "CASE(" in text:
-        listed = re.findall(r"(?:cmocka_unit_test\(|\bCASE\(\"\w+\", )(\w+)\)", text)
-        return functions & set(listed)
+    tests = set(re.findall(r"^TEST\w*\((?:\w+, )?(\w+)\)$", text, re.M))
+    listed = re.findall(r"(?:cmocka_unit_test\(|\bCASE\(\"\w+\", )(\w+)\)", text)
+    if tests or listed:
+        return tests | functions & set(listed)
     # A program of one test: whatever it calls.
     return {name for name in functions if len(re.findall(rf"\b{name}\b", text)) > 1}
 

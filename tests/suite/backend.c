@@ -11,12 +11,6 @@
 
 #include <switchto/switchto.h>
 
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-
 /* In the program run again: the backend is @name, and does its work. */
 static int works_as(const char *name)
 {
@@ -105,55 +99,48 @@ static void expect(const char *variable, uint32_t filter, const char *expected)
 /* What the tests found out for themselves. */
 static bool has_swap;
 
-static void unset(void **state)
+TEST(unset)
 {
-	(void)state;
 	expect(NULL, 0, has_swap ? "swap" : "wake-wait");
 }
 
-static void forced_wake_wait(void **state)
+TEST(forced_wake_wait)
 {
-	(void)state;
 	expect("wake-wait", 0, "wake-wait");
 }
 
-static void forced_swap(void **state)
+TEST(forced_swap)
 {
-	(void)state;
 	expect("swap", 0, has_swap ? "swap" : "ENOSYS");
 }
 
-static void unknown_name(void **state)
+TEST(unknown_name)
 {
 	const char *const names[] = { "",	   "Swap",	     "swap ", " swap",
 				      "wake_wait", "wake-wait,swap", "1" };
 
-	(void)state;
 	for (unsigned int i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		expect(names[i], 0, "ENOTSUP");
 }
 
-static void filter_says_enosys(void **state)
+TEST(filter_says_enosys)
 {
-	(void)state;
 	expect(NULL, ANSWER(ENOSYS), "wake-wait");
 	expect("wake-wait", ANSWER(ENOSYS), "wake-wait");
 	expect("swap", ANSWER(ENOSYS), "ENOSYS");
 	expect("nonsense", ANSWER(ENOSYS), "ENOTSUP");
 }
 
-static void filter_says_eperm(void **state)
+TEST(filter_says_eperm)
 {
-	(void)state;
 	expect(NULL, ANSWER(EPERM), "EPERM");
 	expect("swap", ANSWER(EPERM), "EPERM");
 	expect("wake-wait", ANSWER(EPERM), "wake-wait");
 }
 
 /* No undocumented errno: what the filter makes up does not get out. */
-static void filter_says_another(void **state)
+TEST(filter_says_another)
 {
-	(void)state;
 	expect(NULL, ANSWER(EACCES), "EPERM");
 	expect("swap", ANSWER(EINVAL), "EPERM");
 	expect(NULL, ANSWER(0), "EPERM");
@@ -166,11 +153,10 @@ static void expect_wake_only(const char *variable, uint32_t filter, const char *
 }
 
 /* The probe waits as well, so it does not hear of this: each resume does. */
-static void filter_of_wake_only(void **state)
+TEST(filter_of_wake_only)
 {
 	static const int errors[] = { ENOSYS, EPERM, 0 };
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		uint32_t filter = ANSWER(errors[i]);
 
@@ -194,12 +180,11 @@ static int asks_other(void *arg)
 	return 0;
 }
 
-static void other_operation_not_asked(void **state)
+TEST(other_operation_not_asked)
 {
 	int others[] = { FIRST_OTHER, 14, FUTEX_SWAP - 1 }, known[] = { FUTEX_WAKE, FUTEX_SWAP };
 	struct surroundings s = { .others_kill = true };
 
-	(void)state;
 	watchdog_start("other_operation_not_asked");
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(run_child(asks_other, &others[i]), 128 + SIGSYS);
@@ -268,7 +253,6 @@ static int gains_operation(void *arg)
 	struct worker supervisor = { 0 };
 	struct verdict v = { 0 };
 
-	(void)arg;
 	unsetenv("SWITCHTO_BACKEND");
 	worker_start(&supervisor, answers_the_filter, &g);
 	worker_start(&g.user, uses_before_and_after, &g);
@@ -281,18 +265,16 @@ static int gains_operation(void *arg)
 	return verdict_status(&v);
 }
 
-static void operation_is_gained(void **state)
+TEST(operation_is_gained)
 {
-	(void)state;
 	watchdog_start("operation_is_gained");
 	assert_int_equal(run_child(gains_operation, NULL), 0);
 	watchdog_stop();
 }
 
 /* Forced wake-wait does not even try. */
-static void filter_kills(void **state)
+TEST(filter_kills)
 {
-	(void)state;
 	expect("wake-wait", SECCOMP_RET_KILL_PROCESS, "wake-wait");
 }
 
@@ -325,11 +307,10 @@ static int resumes_without_pidfd(void *arg)
 	return verdict_status(&v);
 }
 
-static void no_pidfd(void **state)
+TEST(no_pidfd)
 {
 	int errors[] = { ENOSYS, EINVAL, EPERM };
 
-	(void)state;
 	watchdog_start("no_pidfd");
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(run_child(resumes_without_pidfd, &errors[i]), 0);
@@ -383,13 +364,12 @@ static int resumes_without_identity(void *arg)
 	return verdict_status(&v);
 }
 
-static void no_identity(void **state)
+TEST(no_identity)
 {
 	struct lost_identity lost[] = {
 		{ ENOENT, ENOSYS }, { EMFILE, ENOMEM }, { ENFILE, ENOMEM }, { ENOMEM, ENOMEM }
 	};
 
-	(void)state;
 	watchdog_start("no_identity");
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(run_child(resumes_without_identity, &lost[i]), 0);
@@ -417,7 +397,7 @@ static int begins_without_place(void *arg)
 	return verdict_status(&v);
 }
 
-static void no_place_to_keep_it(void **state)
+TEST(no_place_to_keep_it)
 {
 	struct no_place places[] = {
 /* TSan's own runtime maps memory whenever it has need of it, and dies when it can't. */
@@ -429,7 +409,6 @@ static void no_place_to_keep_it(void **state)
 		{ SYS_madvise, EAGAIN, ENOMEM },
 	};
 
-	(void)state;
 	watchdog_start("no_place_to_keep_it");
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
 		assert_int_equal(run_child(begins_without_place, &places[i]), 0);
@@ -462,9 +441,8 @@ static int waits_without_futex(void *arg)
 	return EXIT_FAILURE;
 }
 
-static void no_futex(void **state)
+TEST(no_futex)
 {
-	(void)state;
 	watchdog_start("no_futex");
 	for (struct refusal r = { .way = 0 }; r.way <= WAYS; r.way++) {
 		char text[200] = "";
@@ -490,15 +468,13 @@ static int fails_without_key(void *arg)
 {
 	pthread_key_t key;
 
-	(void)arg;
 	while (pthread_key_create(&key, NULL) == 0)
 		;
 	return fails_with(EAGAIN);
 }
 
-static void no_key(void **state)
+TEST(no_key)
 {
-	(void)state;
 	watchdog_start("no_key");
 	assert_int_equal(run_child(fails_without_key, NULL), 0);
 	watchdog_stop();
@@ -506,24 +482,6 @@ static void no_key(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest cases[] = {
-		cmocka_unit_test(unset),
-		cmocka_unit_test(forced_wake_wait),
-		cmocka_unit_test(forced_swap),
-		cmocka_unit_test(unknown_name),
-		cmocka_unit_test(filter_says_enosys),
-		cmocka_unit_test(filter_says_eperm),
-		cmocka_unit_test(filter_says_another),
-		cmocka_unit_test(filter_of_wake_only),
-		cmocka_unit_test(other_operation_not_asked),
-		cmocka_unit_test(operation_is_gained),
-		cmocka_unit_test(filter_kills),
-		cmocka_unit_test(no_pidfd),
-		cmocka_unit_test(no_identity),
-		cmocka_unit_test(no_place_to_keep_it),
-		cmocka_unit_test(no_futex),
-		cmocka_unit_test(no_key),
-	};
 	const struct {
 		const char *name;
 		int error;
@@ -538,6 +496,5 @@ int main(int argc, char **argv)
 	}
 
 	has_swap = kernel_has_swap();
-	return cmocka_run_group_tests_name("backend", cases, NULL, NULL) ? EXIT_FAILURE :
-									   EXIT_SUCCESS;
+	return run_group(NULL, NULL, NULL);
 }

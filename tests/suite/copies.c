@@ -14,9 +14,6 @@
 #include <switchto/switchto.h>
 
 #include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char *paths[2];
 
@@ -196,9 +193,8 @@ static int plugin_first(void *arg)
 	return verdict_status(&v);
 }
 
-static void the_other_refuses(void **state)
+TEST(the_other_refuses)
 {
-	(void)state;
 	watchdog_start("TheOtherRefuses");
 	for (enum first first = BY_SELF; first < FIRSTS; first++) {
 		struct order order = { first, false };
@@ -221,9 +217,8 @@ static int calls_one_copy(void *arg)
 	return verdict_status(&v);
 }
 
-static void only_one_is_called(void **state)
+TEST(only_one_is_called)
 {
-	(void)state;
 	watchdog_start("OnlyOneIsCalled");
 	for (int i = 0; i < 2; i++) {
 		bool of_plugin = i;
@@ -250,7 +245,6 @@ static int forks_with_two(void *arg)
 	const struct calls *plugin = open_plugin(0);
 	struct verdict v = { 0 };
 
-	(void)arg;
 	listen();
 	calls_first(&v, &program_calls, BY_SELF);
 	copy_refuses(&v, plugin);
@@ -259,9 +253,8 @@ static int forks_with_two(void *arg)
 	return verdict_status(&v);
 }
 
-static void fork_with_two_copies(void **state)
+TEST(fork_with_two_copies)
 {
-	(void)state;
 	watchdog_start("ForkWithTwoCopies");
 	assert_int_equal(run_child(forks_with_two, NULL), 0);
 }
@@ -273,7 +266,6 @@ static int shares_one_copy(void *arg)
 	struct user u = { .calls = second };
 	struct verdict v = { 0 };
 
-	(void)arg;
 	listen();
 	CHECK(&v, first != second);
 	copy_works(&v, first);
@@ -286,9 +278,8 @@ static int shares_one_copy(void *arg)
 	return verdict_status(&v);
 }
 
-static void two_plugins_one_copy(void **state)
+TEST(two_plugins_one_copy)
 {
-	(void)state;
 	watchdog_start("TwoPluginsOneCopy");
 	assert_int_equal(run_child(shares_one_copy, NULL), 0);
 }
@@ -312,15 +303,13 @@ static int loaded_at_start(const char *path)
 
 static int execs_preloaded(void *arg)
 {
-	(void)arg;
 	setenv("LD_PRELOAD", paths[0], 1);
 	execl("/proc/self/exe", "copies", "preloaded", paths[0], (char *)NULL);
 	return EXIT_FAILURE;
 }
 
-static void two_from_the_start(void **state)
+TEST(two_from_the_start)
 {
-	(void)state;
 	watchdog_start("TwoFromTheStart");
 	assert_int_equal(run_child(execs_preloaded, NULL), 0);
 }
@@ -328,16 +317,6 @@ static void two_from_the_start(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest cases[] = {
-		cmocka_unit_test(the_other_refuses),
-		cmocka_unit_test(only_one_is_called),
-		cmocka_unit_test(fork_with_two_copies),
-		cmocka_unit_test(two_plugins_one_copy),
-#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN)
-		cmocka_unit_test(two_from_the_start),
-#endif
-	};
-
 	if (argc != 3) {
 		fprintf(stderr, "copies: wanted the paths of two plugins, got %d arguments\n",
 			argc - 1);
@@ -349,6 +328,5 @@ int main(int argc, char **argv)
 #endif
 	paths[0] = argv[1];
 	paths[1] = argv[2];
-	return cmocka_run_group_tests_name("copies", cases, NULL, NULL) ? EXIT_FAILURE :
-									  EXIT_SUCCESS;
+	return run_group(NULL, NULL, NULL);
 }

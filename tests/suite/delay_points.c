@@ -11,13 +11,6 @@
 
 #include <switchto/switchto.h>
 
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-
 /* --- who is held up, and where ---------------------------------------------------- */
 
 /* One passage of one thread: the others, and its later ones, are free. */
@@ -87,7 +80,6 @@ static void let_go(struct hold *h)
 
 static int setup(void **state)
 {
-	(void)state;
 	for (unsigned int i = 0; i < 4; i++)
 		hold(i, 0, 0);
 	return 0;
@@ -306,9 +298,8 @@ static void owner_changes_after_its_word(enum act act, bool waits, bool heir_wai
 	verdict_assert(&v);
 }
 
-static void owner_changes_after_its_word_was_read(void **state)
+TEST_IN(tids, owner_changes_after_its_word_was_read)
 {
-	(void)state;
 	watchdog_start("OwnerChangesAfterItsWordWasRead");
 	for (enum act act = RESUME; act <= SWITCH_PLAIN; act++)
 		for (int i = 0; i < 4; i++)
@@ -341,13 +332,12 @@ static void unknown_owner_changes(enum act act, enum switchto_delay where, bool 
 	verdict_assert(&v);
 }
 
-static void unknown_owner_changes_amid_a_resume(void **state)
+TEST_IN(tids, unknown_owner_changes_amid_a_resume)
 {
 	static const enum switchto_delay points[] = { SWITCHTO_DELAY_EARLY_LIVES,
 						      SWITCHTO_DELAY_EARLY_KNOWN,
 						      SWITCHTO_DELAY_EARLY_SEEN };
 
-	(void)state;
 	watchdog_start("UnknownOwnerChangesAmidAResume");
 	for (enum act act = RESUME; act <= SWITCH_PLAIN; act++) {
 		for (unsigned int i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
@@ -362,17 +352,15 @@ static void unknown_owner_changes_amid_a_resume(void **state)
  * And the new one, not known either, has a resume of its own by the time that one goes
  * on: that is its, and what comes late must not take its place.
  */
-static void heir_is_resumed_amid_a_resume(void **state)
+TEST_IN(tids, heir_is_resumed_amid_a_resume)
 {
 	static const enum switchto_delay points[] = { SWITCHTO_DELAY_EARLY_KNOWN,
 						      SWITCHTO_DELAY_EARLY_SEEN };
 
-	(void)state;
 	watchdog_start("HeirIsResumedAmidAResume");
 	for (unsigned int i = 0; i < 4; i++) {
 		struct owner former = { 0 };
 		struct heir heir = { 0 };
-		struct verdict v = { 0 };
 		struct actor actor;
 		struct hold *h;
 
@@ -381,13 +369,13 @@ static void heir_is_resumed_amid_a_resume(void **state)
 		h = hold(0, actor.w.tid, points[i & 1]);
 		worker_release(&actor.w);
 		await_held(h);
-		owner_ends(&former, &v);
+		owner_ends(&former, v);
 		heir_start(&heir, former.w.tid);
-		CHECK_EQ(&v, switchto_resume(heir.w.tid), 0);
+		CHECK_EQ(v, switchto_resume(heir.w.tid), 0);
 		let_go(h);
-		CHECK(&v, !actor_gave(&actor, &v));
-		heir_has(&heir, true, gettid(), &v);
-		verdict_assert(&v);
+		CHECK(v, !actor_gave(&actor, v));
+		heir_has(&heir, true, gettid(), v);
+		verdict_assert(v);
 	}
 }
 
@@ -434,9 +422,8 @@ static void owner_becomes_known_amid(enum act act, enum switchto_delay where, bo
 	verdict_assert(&v);
 }
 
-static void owner_becomes_known_amid_a_resume(void **state)
+TEST_IN(tids, owner_becomes_known_amid_a_resume)
 {
-	(void)state;
 	watchdog_start("OwnerBecomesKnownAmidAResume");
 	for (enum act act = RESUME; act <= SWITCH_PLAIN; act++) {
 		for (int i = 0; i < 4; i++) {
@@ -447,14 +434,12 @@ static void owner_becomes_known_amid_a_resume(void **state)
 }
 
 /* It becomes known, and has been by the time that it is looked at: no such thread. */
-static void owner_comes_and_goes_amid_a_resume(void **state)
+TEST(owner_comes_and_goes_amid_a_resume)
 {
 	struct owner owner = { .lingers = true };
-	struct verdict v = { 0 };
 	struct hold *early, *late;
 	struct actor actor;
 
-	(void)state;
 	watchdog_start("OwnerComesAndGoesAmidAResume");
 	/* After the library's own key, so that this destructor runs after the library's. */
 	switchto_self();
@@ -471,25 +456,22 @@ static void owner_comes_and_goes_amid_a_resume(void **state)
 	atomic_store(&owner.end, true);
 	AWAIT(atomic_load(&owner.forgotten));
 	let_go(late);
-	CHECK(&v, !actor_gave(&actor, &v));
+	CHECK(v, !actor_gave(&actor, v));
 	atomic_store(&owner.gone, true);
-	workers_join(&owner.w, 1, &v);
+	workers_join(&owner.w, 1, v);
 	pthread_key_delete(last_key);
-	verdict_assert(&v);
 }
 
 /* A thread that ends: a resume meanwhile may find it or not, the heir has nothing. */
-static void resumed_while_it_ends(void **state)
+TEST_IN(tids, resumed_while_it_ends)
 {
 	static const enum switchto_delay points[] = { SWITCHTO_DELAY_END_FORGOTTEN,
 						      SWITCHTO_DELAY_END_EARLY };
 
-	(void)state;
 	watchdog_start("ResumedWhileItEnds");
 	for (unsigned int i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
 		struct owner former = { 0 };
 		struct heir heir = { 0 };
-		struct verdict v = { 0 };
 		struct hold *h;
 
 		worker_start(&former.w, owns, &former);
@@ -497,12 +479,12 @@ static void resumed_while_it_ends(void **state)
 		h = hold(0, former.w.tid, points[i]);
 		atomic_store(&former.end, true);
 		await_held(h);
-		CHECK(&v, switchto_resume(former.w.tid) == 0 || errno == ESRCH);
+		CHECK(v, switchto_resume(former.w.tid) == 0 || errno == ESRCH);
 		let_go(h);
-		workers_join(&former.w, 1, &v);
+		workers_join(&former.w, 1, v);
 		heir_start(&heir, former.w.tid);
-		heir_has(&heir, false, 0, &v);
-		verdict_assert(&v);
+		heir_has(&heir, false, 0, v);
+		verdict_assert(v);
 	}
 }
 
@@ -522,14 +504,12 @@ static void gated(struct worker *w)
 }
 
 /* A resume at each step, beside one of before or alone: it returns from one wait. */
-static void resumed_while_it_begins(void **state)
+TEST(resumed_while_it_begins)
 {
-	(void)state;
 	watchdog_start("ResumedWhileItBegins");
 	for (int point = SWITCHTO_DELAY_BEGIN_ASKED; point <= SWITCHTO_DELAY_BEGIN_EARLY; point++) {
 		for (int early = 0; early < 2; early++) {
 			struct worker w = { 0 };
-			struct verdict v = { 0 };
 			struct hold *h;
 
 			/* They are passed only if there is one of before. */
@@ -537,14 +517,14 @@ static void resumed_while_it_begins(void **state)
 				continue;
 			worker_start(&w, gated, NULL);
 			if (early)
-				CHECK_EQ(&v, switchto_resume(w.tid), 0);
+				CHECK_EQ(v, switchto_resume(w.tid), 0);
 			h = hold(0, w.tid, (enum switchto_delay)point);
 			worker_release(&w);
 			await_held(h);
-			CHECK_EQ(&v, switchto_resume(w.tid), 0);
+			CHECK_EQ(v, switchto_resume(w.tid), 0);
 			let_go(h);
-			workers_join(&w, 1, &v);
-			verdict_assert(&v);
+			workers_join(&w, 1, v);
+			verdict_assert(v);
 		}
 	}
 }
@@ -568,35 +548,30 @@ static void give_descriptors_back(void)
 }
 
 /* A resume comes after the look for one, and then nobody can tell whose it is: ours. */
-static void resumed_and_no_descriptor_while_it_begins(void **state)
+TEST(resumed_and_no_descriptor_while_it_begins)
 {
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 	struct hold *h;
 
-	(void)state;
 	watchdog_start("ResumedAndNoDescriptorWhileItBegins");
 	worker_start(&w, gated, NULL);
 	h = hold(0, w.tid, SWITCHTO_DELAY_BEGIN_ASKED);
 	worker_release(&w);
 	await_held(h);
-	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	take_descriptors();
 	let_go(h);
-	workers_join(&w, 1, &v);
+	workers_join(&w, 1, v);
 	give_descriptors_back();
-	verdict_assert(&v);
 }
 
 /* The other way round: who resumes can't ask again whether it is still the same. */
-static void becomes_known_and_no_descriptor_amid_a_resume(void **state)
+TEST(becomes_known_and_no_descriptor_amid_a_resume)
 {
 	struct owner owner = { 0 };
-	struct verdict v = { 0 };
 	struct hold *early, *late;
 	struct actor actor;
 
-	(void)state;
 	watchdog_start("BecomesKnownAndNoDescriptorAmidAResume");
 	worker_start(&owner.w, owns, &owner);
 	actor_start(&actor, RESUME, owner.w.tid);
@@ -609,17 +584,16 @@ static void becomes_known_and_no_descriptor_amid_a_resume(void **state)
 	await_held(late);
 	take_descriptors();
 	let_go(late);
-	workers_join(&actor.w, 1, &v);
+	workers_join(&actor.w, 1, v);
 	give_descriptors_back();
-	CHECK(&v, actor.result == -1 && actor.error == ENOMEM);
-	owner_ends(&owner, &v);
-	verdict_assert(&v);
+	CHECK(v, actor.result == -1 && actor.error == ENOMEM);
+	owner_ends(&owner, v);
 }
 
 /* --- a thread that waits -------------------------------------------------------------- */
 
 /* A resume at each step of a wait, up to the one that would end it with an error. */
-static void resumed_amid_a_wait(void **state)
+TEST(resumed_amid_a_wait)
 {
 	static const struct {
 		enum act act;
@@ -630,10 +604,8 @@ static void resumed_amid_a_wait(void **state)
 		{ WAIT_TIMED, SWITCHTO_DELAY_WOKEN }, { WAIT_TIMED, SWITCHTO_DELAY_GIVE_UP },
 	};
 
-	(void)state;
 	watchdog_start("ResumedAmidAWait");
 	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct verdict v = { 0 };
 		struct actor actor;
 		struct hold *h;
 
@@ -641,17 +613,17 @@ static void resumed_amid_a_wait(void **state)
 		h = hold(0, actor.w.tid, cases[i].where);
 		worker_release(&actor.w);
 		await_held(h);
-		CHECK_EQ(&v, switchto_resume(actor.w.tid), 0);
+		CHECK_EQ(v, switchto_resume(actor.w.tid), 0);
 		let_go(h);
-		workers_join(&actor.w, 1, &v);
-		CHECK_EQ(&v, actor.result, gettid());
-		CHECK(&v, !actor.more);
-		verdict_assert(&v);
+		workers_join(&actor.w, 1, v);
+		CHECK_EQ(v, actor.result, gettid());
+		CHECK(v, !actor.more);
+		verdict_assert(v);
 	}
 }
 
 /* The same of a switch, whose target is to be resumed and woken whatever happens. */
-static void resumed_amid_a_switch(void **state)
+TEST(resumed_amid_a_switch)
 {
 	static const struct {
 		enum act act;
@@ -663,11 +635,9 @@ static void resumed_amid_a_switch(void **state)
 		{ SWITCH_TIMED, SWITCHTO_DELAY_WOKEN }, { SWITCH_TIMED, SWITCHTO_DELAY_GIVE_UP },
 	};
 
-	(void)state;
 	watchdog_start("ResumedAmidASwitch");
 	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct sink target = { 0 };
-		struct verdict v = { 0 };
 		struct actor actor;
 		unsigned int returns;
 		struct hold *h;
@@ -680,30 +650,28 @@ static void resumed_amid_a_switch(void **state)
 		h = hold(0, by, cases[i].where);
 		worker_release(&actor.w);
 		await_held(h);
-		CHECK_EQ(&v, switchto_resume(by), 0);
+		CHECK_EQ(v, switchto_resume(by), 0);
 		let_go(h);
-		workers_join(&actor.w, 1, &v);
-		CHECK_EQ(&v, actor.result, gettid());
-		CHECK(&v, !actor.more);
+		workers_join(&actor.w, 1, v);
+		CHECK_EQ(v, actor.result, gettid());
+		CHECK(v, !actor.more);
 		AWAIT(atomic_load(&target.returns) == 1);
-		CHECK_EQ(&v, atomic_load(&target.last), by);
-		sink_stop(&target, &v, &returns);
-		CHECK_EQ(&v, returns, 1);
-		verdict_assert(&v);
+		CHECK_EQ(v, atomic_load(&target.last), by);
+		sink_stop(&target, v, &returns);
+		CHECK_EQ(v, returns, 1);
+		verdict_assert(v);
 	}
 }
 
 /* Both are in their switches before either has gone on: both come back, from each other. */
-static void switches_cross(void **state)
+TEST(switches_cross)
 {
 	static const enum switchto_delay points[] = { SWITCHTO_DELAY_SEEN, SWITCHTO_DELAY_GIVEN };
 
-	(void)state;
 	watchdog_start("SwitchesCross");
 	for (unsigned int i = 0; i < 4; i++) {
 		const unsigned int first = i & 1;
 		struct actor actor[2];
-		struct verdict v = { 0 };
 		struct hold *h[2];
 		pid_t tid[2];
 
@@ -721,24 +689,22 @@ static void switches_cross(void **state)
 		let_go(h[first]);
 		let_go(h[!first]);
 		for (int j = 0; j < 2; j++)
-			workers_join(&actor[j].w, 1, &v);
+			workers_join(&actor[j].w, 1, v);
 		for (int j = 0; j < 2; j++) {
-			CHECK_EQ(&v, actor[j].result, tid[!j]);
-			CHECK(&v, !actor[j].more);
+			CHECK_EQ(v, actor[j].result, tid[!j]);
+			CHECK(v, !actor[j].more);
 		}
-		verdict_assert(&v);
+		verdict_assert(v);
 	}
 }
 
 /* The first is about to sleep when it is switched to: that one comes back at once. */
-static void switched_to_before_it_sleeps(void **state)
+TEST(switched_to_before_it_sleeps)
 {
 	struct actor first, second;
-	struct verdict v = { 0 };
 	struct hold *h;
 	pid_t tid[2];
 
-	(void)state;
 	watchdog_start("SwitchedToBeforeItSleeps");
 	actor_start(&second, SWITCH_PLAIN, 0);
 	actor_start(&first, SWITCH_PLAIN, second.w.tid);
@@ -749,58 +715,49 @@ static void switched_to_before_it_sleeps(void **state)
 	worker_release(&first.w);
 	await_held(h);
 	worker_release(&second.w);
-	workers_join(&second.w, 1, &v);
-	CHECK_EQ(&v, second.result, tid[0]);
-	CHECK(&v, !second.more);
+	workers_join(&second.w, 1, v);
+	CHECK_EQ(v, second.result, tid[0]);
+	CHECK(v, !second.more);
 	let_go(h);
-	workers_join(&first.w, 1, &v);
-	CHECK_EQ(&v, first.result, tid[1]);
-	CHECK(&v, !first.more);
-	verdict_assert(&v);
+	workers_join(&first.w, 1, v);
+	CHECK_EQ(v, first.result, tid[1]);
+	CHECK(v, !first.more);
 }
 
 /* Two resumes before the first has been taken are one, by the later one. */
-static void resumed_again_before_it_is_taken(void **state)
+TEST(resumed_again_before_it_is_taken)
 {
-	struct verdict v = { 0 };
 	struct actor waiter, resumer;
 	struct hold *h;
 
-	(void)state;
 	watchdog_start("ResumedAgainBeforeItIsTaken");
 	actor_start(&waiter, WAIT_PLAIN, 0);
 	actor_start(&resumer, RESUME, waiter.w.tid);
 	h = hold(0, waiter.w.tid, SWITCHTO_DELAY_TAKE);
 	worker_release(&waiter.w);
 	worker_release(&resumer.w);
-	workers_join(&resumer.w, 1, &v);
-	CHECK_EQ(&v, resumer.result, 0);
+	workers_join(&resumer.w, 1, v);
+	CHECK_EQ(v, resumer.result, 0);
 	await_held(h);
-	CHECK_EQ(&v, switchto_resume(waiter.w.tid), 0);
+	CHECK_EQ(v, switchto_resume(waiter.w.tid), 0);
 	let_go(h);
-	workers_join(&waiter.w, 1, &v);
-	CHECK_EQ(&v, waiter.result, gettid());
-	CHECK(&v, !waiter.more);
-	verdict_assert(&v);
+	workers_join(&waiter.w, 1, v);
+	CHECK_EQ(v, waiter.result, gettid());
+	CHECK(v, !waiter.more);
 }
 
-static void nothing(int signal)
-{
-	(void)signal;
-}
+static void nothing(int signal) {}
 
 /* A wake-up so late that its resume has been taken, and its target waits for the next. */
-static void wakes_late(void **state)
+TEST(wakes_late)
 {
 	const struct sigaction action = { .sa_handler = nothing };
 	struct sink target = { 0 };
-	struct verdict v = { 0 };
 	struct actor resumer;
 	unsigned int returns;
 	struct hold *h;
 	pid_t by;
 
-	(void)state;
 	watchdog_start("WakesLate");
 	sigaction(SIGUSR1, &action, NULL);
 	sink_start(&target);
@@ -811,17 +768,16 @@ static void wakes_late(void **state)
 	worker_release(&resumer.w);
 	await_held(h);
 	/* Asleep still, until a signal has it look. */
-	CHECK_EQ(&v, atomic_load(&target.returns), 0);
+	CHECK_EQ(v, atomic_load(&target.returns), 0);
 	pthread_kill(target.w.thread, SIGUSR1);
 	AWAIT(atomic_load(&target.returns) == 1);
-	CHECK_EQ(&v, atomic_load(&target.last), by);
+	CHECK_EQ(v, atomic_load(&target.last), by);
 	AWAIT(waits(target.w.tid));
 	let_go(h);
-	workers_join(&resumer.w, 1, &v);
-	CHECK_EQ(&v, resumer.result, 0);
-	sink_stop(&target, &v, &returns);
-	CHECK_EQ(&v, returns, 1);
-	verdict_assert(&v);
+	workers_join(&resumer.w, 1, v);
+	CHECK_EQ(v, resumer.result, 0);
+	sink_stop(&target, v, &returns);
+	CHECK_EQ(v, returns, 1);
 }
 
 /* --- a thread is cancelled asynchronously ---------------------------------------------- */
@@ -930,7 +886,7 @@ static void cancelled_and_target_has_a_signal(enum switchto_delay where, bool sw
 	verdict_assert(&v);
 }
 
-static void async_cancel(void **state)
+TEST(async_cancel)
 {
 	static const struct {
 		enum switchto_delay where;
@@ -943,7 +899,6 @@ static void async_cancel(void **state)
 	const struct sigaction action = { .sa_handler = nothing };
 	bool swap = strcmp(switchto_backend(), "swap") == 0;
 
-	(void)state;
 	watchdog_start("AsyncCancel");
 	sigaction(SIGUSR1, &action, NULL);
 	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -992,9 +947,8 @@ static void forks_in(enum switchto_delay where, bool pending, bool switches)
 	verdict_assert(&v);
 }
 
-static void handler_forks_amid_a_call(void **state)
+TEST(handler_forks_amid_a_call)
 {
-	(void)state;
 	watchdog_start("HandlerForksAmidACall");
 	for (int switches = 0; switches < 2; switches++) {
 		forks_in(SWITCHTO_DELAY_GIVEN, false, switches);
@@ -1005,40 +959,14 @@ static void handler_forks_amid_a_call(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest cases[] = {
-		cmocka_unit_test_setup(resumed_while_it_begins, setup),
-		cmocka_unit_test_setup(resumed_and_no_descriptor_while_it_begins, setup),
-		cmocka_unit_test_setup(becomes_known_and_no_descriptor_amid_a_resume, setup),
-		cmocka_unit_test_setup(resumed_amid_a_wait, setup),
-		cmocka_unit_test_setup(resumed_amid_a_switch, setup),
-		cmocka_unit_test_setup(switches_cross, setup),
-		cmocka_unit_test_setup(switched_to_before_it_sleeps, setup),
-		cmocka_unit_test_setup(owner_comes_and_goes_amid_a_resume, setup),
-		cmocka_unit_test_setup(resumed_again_before_it_is_taken, setup),
-		cmocka_unit_test_setup(wakes_late, setup),
-		cmocka_unit_test_setup(async_cancel, setup),
-		cmocka_unit_test_setup(handler_forks_amid_a_call, setup),
-	};
-	const struct CMUnitTest tids[] = {
-		cmocka_unit_test_setup(owner_changes_after_its_word_was_read, setup),
-		cmocka_unit_test_setup(unknown_owner_changes_amid_a_resume, setup),
-		cmocka_unit_test_setup(heir_is_resumed_amid_a_resume, setup),
-		cmocka_unit_test_setup(owner_becomes_known_amid_a_resume, setup),
-		cmocka_unit_test_setup(resumed_while_it_ends, setup),
-	};
-
 	if (wants_absent_swap("delay_points"))
 		return SKIPPED;
 	watchdog_start("delay_points");
 	if (argc == 1)
-		return cmocka_run_group_tests_name("delay points", cases, NULL, NULL) ?
-			       EXIT_FAILURE :
-			       EXIT_SUCCESS;
+		return run_group(NULL, setup, NULL);
 	if (strcmp(argv[1], "tids"))
 		give_up("delay_points: wanted nothing or tids, found '%s'", argv[1]);
 	if (cannot_choose_tids("delay_points"))
 		return SKIPPED;
-	return cmocka_run_group_tests_name("delay points, TIDs used again", tids, NULL, NULL) ?
-		       EXIT_FAILURE :
-		       EXIT_SUCCESS;
+	return run_group("tids", setup, NULL);
 }

@@ -7,11 +7,6 @@
 #include "support.h"
 
 #include <dlfcn.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
 
 static const char *path;
 
@@ -63,31 +58,27 @@ static void uses_and_stays(struct worker *w)
 	AWAIT(atomic_load(&g->leave));
 }
 
-static void closed_before_threads_end(void **state)
+TEST(closed_before_threads_end)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
 	watchdog_start("ClosedBeforeThreadsEnd");
 	for (int i = 0; i < 5; i++) {
 		struct guest guests[4] = { 0 };
 		struct library l;
 
 		open_library(&l);
-		CHECK_EQ(&v, l.self(), gettid());
+		CHECK_EQ(v, l.self(), gettid());
 		for (int g = 0; g < 4; g++) {
 			guests[g].l = &l;
 			worker_start(&guests[g].w, uses_and_stays, &guests[g]);
-			CHECK_EQ(&v, l.switch_(guests[g].w.tid), guests[g].w.tid);
+			CHECK_EQ(v, l.switch_(guests[g].w.tid), guests[g].w.tid);
 			await_release(&guests[g].w);
 		}
-		CHECK_EQ(&v, dlclose(l.handle), 0);
+		CHECK_EQ(v, dlclose(l.handle), 0);
 		for (int g = 0; g < 4; g++) {
 			atomic_store(&guests[g].leave, true);
-			workers_join(&guests[g].w, 1, &v);
+			workers_join(&guests[g].w, 1, v);
 		}
 	}
-	verdict_assert(&v);
 }
 
 /* Opened in a thread that then ends; closed in another; used in a third. */
@@ -107,24 +98,21 @@ static void closes(struct worker *w)
 	CHECK_EQ(&w->v, dlclose(l->handle), 0);
 }
 
-static void opened_and_closed_in_threads(void **state)
+TEST(opened_and_closed_in_threads)
 {
 	struct library l;
-	struct verdict v = { 0 };
 
-	(void)state;
 	watchdog_start("OpenedAndClosedInThreads");
 	for (int i = 0; i < 5; i++) {
 		struct worker w[2] = { 0 };
 
 		worker_start(&w[0], opens, &l);
-		workers_join(&w[0], 1, &v);
-		CHECK_EQ(&v, l.resume(gettid()), 0);
-		CHECK_EQ(&v, l.wait(NULL), gettid());
+		workers_join(&w[0], 1, v);
+		CHECK_EQ(v, l.resume(gettid()), 0);
+		CHECK_EQ(v, l.wait(NULL), gettid());
 		worker_start(&w[1], closes, &l);
-		workers_join(&w[1], 1, &v);
+		workers_join(&w[1], 1, v);
 	}
-	verdict_assert(&v);
 }
 
 #ifdef TEST_ADDRESS_SPACE
@@ -235,11 +223,10 @@ static int first_call_with(void *arg)
 	return verdict_status(&v);
 }
 
-static void little_address_space(void **state)
+TEST_FIRST(little_address_space)
 {
 	const rlim_t spare[] = { 0, 4096, 16384, 65536, 262144, 1 << 20, 16 << 20, 256 << 20 };
 
-	(void)state;
 	watchdog_start("LittleAddressSpace");
 	for (unsigned int i = 0; i < sizeof(spare) / sizeof(spare[0]); i++) {
 		rlim_t bytes = spare[i];
@@ -256,14 +243,6 @@ static void little_address_space(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest cases[] = {
-#ifdef TEST_ADDRESS_SPACE /* first: in the children the library is not loaded yet */
-		cmocka_unit_test(little_address_space),
-#endif
-		cmocka_unit_test(closed_before_threads_end),
-		cmocka_unit_test(opened_and_closed_in_threads),
-	};
-
 	if (argc != 2) {
 		fprintf(stderr, "dlopen: wanted the path of libswitchto.so, got %d arguments\n",
 			argc - 1);
@@ -272,6 +251,5 @@ int main(int argc, char **argv)
 	if (wants_absent_swap("dlopen"))
 		return SKIPPED;
 	path = argv[1];
-	return cmocka_run_group_tests_name("dlopen", cases, NULL, NULL) ? EXIT_FAILURE :
-									  EXIT_SUCCESS;
+	return run_group(NULL, NULL, NULL);
 }

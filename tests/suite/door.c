@@ -10,16 +10,6 @@
 #include <switchto/door.h>
 #include <switchto/switchto.h>
 
-#include <fcntl.h>
-#include <linux/futex.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-
 #ifdef SWITCHTO_DELAY_POINTS
 #include "delay.h"
 
@@ -250,21 +240,18 @@ static void caller_join(struct caller *c, struct verdict *v, int error)
 
 /* --- meaning ---------------------------------------------------------------------- */
 
-static void calls_are_answered(void **state)
+TEST(calls_are_answered)
 {
 	struct server *s = new_server(new_door());
 	pid_t child = server_start(s);
 	struct switchto_door *door = connected(s->fd);
 	const struct timespec hour = in_ms(3600 * 1000);
-	struct verdict v = { 0 };
 
-	(void)state;
 	for (int i = 0; i < LOOPS(2000); i++)
-		CHECK_EQ(&v, call(door, ECHO, (uint64_t)i, i & 1 ? &hour : NULL), 0);
-	CHECK_EQ(&v, atomic_load(&s->served), LOOPS(2000));
-	CHECK_EQ(&v, switchto_door_close(door), 0);
+		CHECK_EQ(v, call(door, ECHO, (uint64_t)i, i & 1 ? &hour : NULL), 0);
+	CHECK_EQ(v, atomic_load(&s->served), LOOPS(2000));
+	CHECK_EQ(v, switchto_door_close(door), 0);
 	server_end(s, child);
-	verdict_assert(&v);
 }
 
 /* A process with one of several callers. */
@@ -285,23 +272,20 @@ static int calls_often(void *arg)
 	return switchto_door_close(door) ? 1 : 0;
 }
 
-static void each_caller_gets_its_answer(void **state)
+TEST(each_caller_gets_its_answer)
 {
 	struct server *s = new_server(new_door());
 	pid_t server = server_start(s), child[5];
-	struct verdict v = { 0 };
 
-	(void)state;
 	for (int i = 0; i < 5; i++) {
 		struct many m = { .fd = s->fd, .loops = LOOPS(1000), .number = (uint64_t)i };
 
 		child[i] = start_child(calls_often, &m);
 	}
 	for (int i = 0; i < 5; i++)
-		CHECK_EQ(&v, child_status(child[i]), 0);
-	CHECK_EQ(&v, atomic_load(&s->served), 5 * LOOPS(1000));
+		CHECK_EQ(v, child_status(child[i]), 0);
+	CHECK_EQ(v, atomic_load(&s->served), 5 * LOOPS(1000));
 	server_end(s, server);
-	verdict_assert(&v);
 }
 
 /* Both in one process, the server a thread. */
@@ -310,35 +294,30 @@ static void server_body(struct worker *w)
 	serve(w->arg);
 }
 
-static void threads_of_one_process(void **state)
+TEST(threads_of_one_process)
 {
 	struct server *s = new_server(new_door());
 	struct worker w = { 0 };
 	struct switchto_door *door;
-	struct verdict v = { 0 };
 
-	(void)state;
 	worker_start(&w, server_body, s);
 	AWAIT(atomic_load(&s->ready));
 	door = connected(s->fd);
 	for (int i = 0; i < LOOPS(500); i++)
-		CHECK_EQ(&v, call(door, ECHO, (uint64_t)i, NULL), 0);
-	CHECK_EQ(&v, call(door, EXIT, 1, NULL), 0);
-	workers_join(&w, 1, &v);
-	CHECK_EQ(&v, switchto_door_close(door), 0);
+		CHECK_EQ(v, call(door, ECHO, (uint64_t)i, NULL), 0);
+	CHECK_EQ(v, call(door, EXIT, 1, NULL), 0);
+	workers_join(&w, 1, v);
+	CHECK_EQ(v, switchto_door_close(door), 0);
 	close(s->fd);
-	verdict_assert(&v);
 }
 
-static void served_in_order(void **state)
+TEST(served_in_order)
 {
 	enum { CALLERS = 6 };
 	struct server *s = new_server(new_door());
 	pid_t server = server_start(s);
 	struct caller first = { 0 }, c[CALLERS] = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	caller_start(&first, s->fd, HOLD, 100);
 	/* Their places are in another order than their calls. */
 	for (int i = 0; i < CALLERS; i++)
@@ -348,49 +327,45 @@ static void served_in_order(void **state)
 	for (int i = 0; i < CALLERS; i++)
 		caller_call(&c[i * 5 % CALLERS]);
 	atomic_store(&s->release, true);
-	caller_join(&first, &v, 0);
+	caller_join(&first, v, 0);
 	for (int i = 0; i < CALLERS; i++)
-		caller_join(&c[i], &v, 0);
-	CHECK_EQ(&v, atomic_load(&s->served), CALLERS + 1);
+		caller_join(&c[i], v, 0);
+	CHECK_EQ(v, atomic_load(&s->served), CALLERS + 1);
 	for (int i = 0; i < CALLERS; i++)
-		CHECK_EQ(&v, s->order[i + 1], i * 5 % CALLERS);
+		CHECK_EQ(v, s->order[i + 1], i * 5 % CALLERS);
 	server_end(s, server);
-	verdict_assert(&v);
 }
 
 /* A file with a name instead of a memfd. */
-static void file_and_shared_memory(void **state)
+TEST(file_and_shared_memory)
 {
 	char name[] = "/tmp/switchto-door-XXXXXX";
 	int fd = mkstemp(name);
 	struct switchto_door *door, *server;
 	struct switchto_door_message m;
-	struct verdict v = { 0 };
 
-	(void)state;
 	if (fd < 0)
 		give_up("mkstemp: wanted a file, got %s", strerror(errno));
 	unlink(name);
-	CHECK_EQ(&v, switchto_door_create(fd), fd);
-	CHECK_ERR(&v, switchto_door_create(fd), EEXIST);
-	CHECK(&v, !switchto_door_serve(fd, 0) && errno == EPERM);
-	CHECK(&v, !switchto_door_connect(fd, 0) && errno == EPERM);
+	CHECK_EQ(v, switchto_door_create(fd), fd);
+	CHECK_ERR(v, switchto_door_create(fd), EEXIST);
+	CHECK(v, !switchto_door_serve(fd, 0) && errno == EPERM);
+	CHECK(v, !switchto_door_connect(fd, 0) && errno == EPERM);
 	server = switchto_door_serve(fd, SWITCHTO_DOOR_UNSEALED);
 	door = switchto_door_connect(fd, SWITCHTO_DOOR_UNSEALED);
-	CHECK(&v, server && door);
-	verdict_assert(&v);
+	CHECK(v, server && door);
+	verdict_assert(v);
 	fill(&m, ECHO, 7);
-	CHECK_ERR(&v, switchto_door_call(door, &m, &past), ETIMEDOUT);
-	CHECK_ERR(&v, switchto_door_wait(server, &m, &past), ETIMEDOUT);
-	CHECK_EQ(&v, switchto_door_close(door), 0);
-	CHECK_EQ(&v, switchto_door_close(server), 0);
+	CHECK_ERR(v, switchto_door_call(door, &m, &past), ETIMEDOUT);
+	CHECK_ERR(v, switchto_door_wait(server, &m, &past), ETIMEDOUT);
+	CHECK_EQ(v, switchto_door_close(door), 0);
+	CHECK_EQ(v, switchto_door_close(server), 0);
 	close(fd);
-	verdict_assert(&v);
 }
 
 /* --- errors ----------------------------------------------------------------------- */
 
-static void misuse(void **state)
+TEST(misuse)
 {
 	const struct timespec bad[] = { { -1, 0 }, { 0, -1 }, { 0, 1000000000 } };
 	int fd = new_door(), null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -401,54 +376,51 @@ static void misuse(void **state)
 	off_t size = lseek(fd, 0, SEEK_END);
 	struct switchto_door_message m;
 	struct switchto_door *server, *door;
-	struct verdict v = { 0 };
 
-	(void)state;
-	CHECK(&v, !switchto_door_serve(-1, 0) && errno == EBADF);
-	CHECK(&v, !switchto_door_serve(fd, 2) && errno == EINVAL);
-	CHECK(&v, !switchto_door_connect(fd, 2) && errno == EINVAL);
-	CHECK(&v, !switchto_door_connect(null, SWITCHTO_DOOR_UNSEALED) && errno == EINVAL);
-	CHECK(&v, fcntl(fd, F_GETFD) & FD_CLOEXEC);
-	CHECK_EQ(&v, ftruncate(fd, 0), -1);
+	CHECK(v, !switchto_door_serve(-1, 0) && errno == EBADF);
+	CHECK(v, !switchto_door_serve(fd, 2) && errno == EINVAL);
+	CHECK(v, !switchto_door_connect(fd, 2) && errno == EINVAL);
+	CHECK(v, !switchto_door_connect(null, SWITCHTO_DOOR_UNSEALED) && errno == EINVAL);
+	CHECK(v, fcntl(fd, F_GETFD) & FD_CLOEXEC);
+	CHECK_EQ(v, ftruncate(fd, 0), -1);
 	/* One more seal would come later: against writing. */
-	CHECK_EQ(&v, ftruncate(open_to_seals, size), 0);
-	CHECK_EQ(&v, fcntl(open_to_seals, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-	CHECK(&v, !switchto_door_serve(open_to_seals, 0) && errno == EPERM);
-	CHECK(&v, !switchto_door_connect(open_to_seals, 0) && errno == EPERM);
+	CHECK_EQ(v, ftruncate(open_to_seals, size), 0);
+	CHECK_EQ(v, fcntl(open_to_seals, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	CHECK(v, !switchto_door_serve(open_to_seals, 0) && errno == EPERM);
+	CHECK(v, !switchto_door_connect(open_to_seals, 0) && errno == EPERM);
 	close(open_to_seals);
-	CHECK_EQ(&v, ftruncate(no_door, size), 0);
-	CHECK_EQ(&v, fcntl(no_door, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL), 0);
-	CHECK(&v, !switchto_door_connect(no_door, 0) && errno == EINVAL);
+	CHECK_EQ(v, ftruncate(no_door, size), 0);
+	CHECK_EQ(v, fcntl(no_door, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL), 0);
+	CHECK(v, !switchto_door_connect(no_door, 0) && errno == EINVAL);
 	close(no_door);
-	CHECK_ERR(&v, switchto_door_create(1 << 30), EBADF);
-	CHECK_ERR(&v, switchto_door_create(unreadable), EACCES);
+	CHECK_ERR(v, switchto_door_create(1 << 30), EBADF);
+	CHECK_ERR(v, switchto_door_create(unreadable), EACCES);
 	close(readable);
 	close(unreadable);
 	unlink(name);
 
 	door = connected(fd);
 	fill(&m, ECHO, 1);
-	CHECK_ERR(&v, switchto_door_call(door, &m, NULL), ENOTCONN);
+	CHECK_ERR(v, switchto_door_call(door, &m, NULL), ENOTCONN);
 	server = switchto_door_serve(fd, 0);
-	CHECK(&v, server);
-	CHECK(&v, !switchto_door_serve(fd, 0) && errno == EBUSY);
-	CHECK_ERR(&v, switchto_door_call(server, &m, NULL), EINVAL);
-	CHECK_ERR(&v, switchto_door_wait(door, &m, NULL), EINVAL);
-	CHECK_ERR(&v, switchto_door_reply_wait(door, &m, NULL), EINVAL);
-	CHECK_ERR(&v, switchto_door_reply(door, &m), EINVAL);
-	CHECK_ERR(&v, switchto_door_reply(server, &m), EINVAL);
-	CHECK_ERR(&v, switchto_door_reply_wait(server, &m, NULL), EINVAL);
+	CHECK(v, server);
+	CHECK(v, !switchto_door_serve(fd, 0) && errno == EBUSY);
+	CHECK_ERR(v, switchto_door_call(server, &m, NULL), EINVAL);
+	CHECK_ERR(v, switchto_door_wait(door, &m, NULL), EINVAL);
+	CHECK_ERR(v, switchto_door_reply_wait(door, &m, NULL), EINVAL);
+	CHECK_ERR(v, switchto_door_reply(door, &m), EINVAL);
+	CHECK_ERR(v, switchto_door_reply(server, &m), EINVAL);
+	CHECK_ERR(v, switchto_door_reply_wait(server, &m, NULL), EINVAL);
 	for (int i = 0; i < 3; i++) {
-		CHECK_ERR(&v, switchto_door_call(door, &m, &bad[i]), EINVAL);
-		CHECK_ERR(&v, switchto_door_wait(server, &m, &bad[i]), EINVAL);
+		CHECK_ERR(v, switchto_door_call(door, &m, &bad[i]), EINVAL);
+		CHECK_ERR(v, switchto_door_wait(server, &m, &bad[i]), EINVAL);
 	}
-	CHECK_EQ(&v, m.word[1], 1);
-	CHECK_EQ(&v, switchto_door_close(NULL), 0);
-	CHECK_EQ(&v, switchto_door_close(server), 0);
-	CHECK_EQ(&v, switchto_door_close(door), 0);
+	CHECK_EQ(v, m.word[1], 1);
+	CHECK_EQ(v, switchto_door_close(NULL), 0);
+	CHECK_EQ(v, switchto_door_close(server), 0);
+	CHECK_EQ(v, switchto_door_close(door), 0);
 	close(fd);
 	close(null);
-	verdict_assert(&v);
 }
 
 /* In a process of a bare clone(2), as launchers of sandboxes make it, the kernel has no robust list. */
@@ -466,15 +438,12 @@ static int no_robust_list(void *arg)
 	return switchto_door_connect(*fd, 0) || errno != ENOTSUP;
 }
 
-static void thread_without_robust_list(void **state)
+TEST(thread_without_robust_list)
 {
 	int fd = new_door();
-	struct verdict v = { 0 };
 
-	(void)state;
-	CHECK_EQ(&v, run_child(no_robust_list, &fd), 0);
+	CHECK_EQ(v, run_child(no_robust_list, &fd), 0);
 	close(fd);
-	verdict_assert(&v);
 }
 
 struct handles {
@@ -512,145 +481,127 @@ static int refuses_child(void *arg)
 	return door && switchto_door_close(door) == 0 ? 0 : 1;
 }
 
-static void handles_belong_to_a_thread(void **state)
+TEST(handles_belong_to_a_thread)
 {
 	int fd = new_door();
 	struct handles h = { switchto_door_connect(fd, 0), switchto_door_serve(fd, 0) };
 	struct switchto_door_message m = { 0 };
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	worker_start(&w, refuses_thread, &h);
-	workers_join(&w, 1, &v);
-	CHECK_EQ(&v, run_child(refuses_child, &h), 0);
+	workers_join(&w, 1, v);
+	CHECK_EQ(v, run_child(refuses_child, &h), 0);
 	/* The child has changed nothing. */
-	CHECK_ERR(&v, switchto_door_call(h.door, &m, &past), ETIMEDOUT);
-	CHECK_EQ(&v, switchto_door_close(h.door), 0);
-	CHECK_EQ(&v, switchto_door_close(h.server), 0);
+	CHECK_ERR(v, switchto_door_call(h.door, &m, &past), ETIMEDOUT);
+	CHECK_EQ(v, switchto_door_close(h.door), 0);
+	CHECK_EQ(v, switchto_door_close(h.server), 0);
 	close(fd);
-	verdict_assert(&v);
 }
 
-static void places_run_out(void **state)
+TEST(places_run_out)
 {
 	struct switchto_door *door[SWITCHTO_DOOR_CALLERS];
 	int fd = new_door();
-	struct verdict v = { 0 };
 
-	(void)state;
 	for (int i = 0; i < SWITCHTO_DOOR_CALLERS; i++)
 		door[i] = connected(fd);
-	CHECK(&v, !switchto_door_connect(fd, 0) && errno == EAGAIN);
-	CHECK_EQ(&v, switchto_door_close(door[5]), 0);
+	CHECK(v, !switchto_door_connect(fd, 0) && errno == EAGAIN);
+	CHECK_EQ(v, switchto_door_close(door[5]), 0);
 	door[5] = connected(fd);
-	CHECK(&v, !switchto_door_connect(fd, 0) && errno == EAGAIN);
+	CHECK(v, !switchto_door_connect(fd, 0) && errno == EAGAIN);
 	for (int i = 0; i < SWITCHTO_DOOR_CALLERS; i++)
-		CHECK_EQ(&v, switchto_door_close(door[i]), 0);
+		CHECK_EQ(v, switchto_door_close(door[i]), 0);
 	close(fd);
-	verdict_assert(&v);
 }
 
 /* --- time ------------------------------------------------------------------------- */
 
-static void call_is_withdrawn(void **state)
+TEST(call_is_withdrawn)
 {
 	int fd = new_door();
 	struct switchto_door *server = switchto_door_serve(fd, 0), *door = connected(fd);
 	struct switchto_door_message m;
 	struct timespec soon = in_ms(5);
-	struct verdict v = { 0 };
 
-	(void)state;
-	CHECK_EQ(&v, call(door, ECHO, 1, &soon), ETIMEDOUT);
-	CHECK(&v, now_ns() >= to_ns(&soon));
-	CHECK_EQ(&v, call(door, ECHO, 2, &past), ETIMEDOUT);
+	CHECK_EQ(v, call(door, ECHO, 1, &soon), ETIMEDOUT);
+	CHECK(v, now_ns() >= to_ns(&soon));
+	CHECK_EQ(v, call(door, ECHO, 2, &past), ETIMEDOUT);
 	soon = in_ms(5);
-	CHECK_ERR(&v, switchto_door_wait(server, &m, &soon), ETIMEDOUT);
-	CHECK(&v, now_ns() >= to_ns(&soon));
-	CHECK_ERR(&v, switchto_door_wait(server, &m, &past), ETIMEDOUT);
-	CHECK_EQ(&v, switchto_door_close(door), 0);
-	CHECK_EQ(&v, switchto_door_close(server), 0);
+	CHECK_ERR(v, switchto_door_wait(server, &m, &soon), ETIMEDOUT);
+	CHECK(v, now_ns() >= to_ns(&soon));
+	CHECK_ERR(v, switchto_door_wait(server, &m, &past), ETIMEDOUT);
+	CHECK_EQ(v, switchto_door_close(door), 0);
+	CHECK_EQ(v, switchto_door_close(server), 0);
 	close(fd);
-	verdict_assert(&v);
 }
 
-static void late_answer_is_dropped(void **state)
+TEST(late_answer_is_dropped)
 {
 	struct server *s = new_server(new_door());
 	pid_t server = server_start(s);
 	struct switchto_door *door = connected(s->fd);
 	struct timespec soon = in_ms(5);
-	struct verdict v = { 0 };
 
-	(void)state;
 	/* The server has the call by then, or gets it with a later one. */
 	while (call(door, HOLD, 1, &soon) == ETIMEDOUT && !atomic_load(&s->held))
 		soon = in_ms(5);
-	CHECK_EQ(&v, call(door, ECHO, 2, &past), ETIMEDOUT);
+	CHECK_EQ(v, call(door, ECHO, 2, &past), ETIMEDOUT);
 	soon = in_ms(5);
-	CHECK_EQ(&v, call(door, ECHO, 3, &soon), ETIMEDOUT);
+	CHECK_EQ(v, call(door, ECHO, 3, &soon), ETIMEDOUT);
 	atomic_store(&s->release, true);
-	CHECK_EQ(&v, call(door, ECHO, 4, NULL), 0);
-	CHECK_EQ(&v, atomic_load(&s->served), 2);
-	CHECK_EQ(&v, s->order[1], 4);
-	CHECK_EQ(&v, switchto_door_close(door), 0);
+	CHECK_EQ(v, call(door, ECHO, 4, NULL), 0);
+	CHECK_EQ(v, atomic_load(&s->served), 2);
+	CHECK_EQ(v, s->order[1], 4);
+	CHECK_EQ(v, switchto_door_close(door), 0);
 	server_end(s, server);
-	verdict_assert(&v);
 }
 
 /* Deadlines that pass at any moment of a call. */
-static void deadline_races_with_the_answer(void **state)
+TEST(deadline_races_with_the_answer)
 {
 	struct server *s = new_server(new_door());
 	pid_t server = server_start(s);
 	struct switchto_door *door = connected(s->fd);
-	struct verdict v = { 0 };
 	uint32_t seed = 3;
 
-	(void)state;
 	for (int i = 0; i < LOOPS(1000); i++) {
 		struct timespec soon = to_timespec(now_ns() + random_next(&seed) % 200000);
 		int error = call(door, ECHO, (uint64_t)i, &soon);
 
-		CHECK(&v, error == 0 || error == ETIMEDOUT);
+		CHECK(v, error == 0 || error == ETIMEDOUT);
 	}
-	CHECK_EQ(&v, call(door, ECHO, 1000000, NULL), 0);
-	CHECK_EQ(&v, switchto_door_close(door), 0);
+	CHECK_EQ(v, call(door, ECHO, 1000000, NULL), 0);
+	CHECK_EQ(v, switchto_door_close(door), 0);
 	server_end(s, server);
-	verdict_assert(&v);
 }
 
 /* --- two calls at once: the server is in this thread -------------------------------- */
 
-static void second_call_waits(void **state)
+TEST(second_call_waits)
 {
 	const struct timespec bad = { -1, 0 };
 	struct switchto_door_message m;
 	struct caller c[2] = { 0 };
 	struct switchto_door *server;
-	struct verdict v = { 0 };
 	int fd = new_door();
 
-	(void)state;
 	server = switchto_door_serve(fd, 0);
-	CHECK(&v, server);
+	CHECK(v, server);
 	for (uint64_t i = 0; i < 2; i++)
 		caller_start(&c[i], fd, ECHO, i);
 	for (int i = 0; i < 2; i++)
 		caller_call(&c[i]);
-	CHECK_EQ(&v, switchto_door_wait(server, &m, NULL), 0);
-	CHECK_ERR(&v, switchto_door_wait(server, &m, NULL), EBUSY);
-	CHECK_ERR(&v, switchto_door_reply_wait(server, &m, &bad), EINVAL);
+	CHECK_EQ(v, switchto_door_wait(server, &m, NULL), 0);
+	CHECK_ERR(v, switchto_door_wait(server, &m, NULL), EBUSY);
+	CHECK_ERR(v, switchto_door_reply_wait(server, &m, &bad), EINVAL);
 	work(&m);
-	CHECK_EQ(&v, switchto_door_reply_wait(server, &m, NULL), 1);
+	CHECK_EQ(v, switchto_door_reply_wait(server, &m, NULL), 1);
 	work(&m);
-	CHECK_EQ(&v, switchto_door_reply(server, &m), 0);
+	CHECK_EQ(v, switchto_door_reply(server, &m), 0);
 	for (int i = 0; i < 2; i++)
-		caller_join(&c[i], &v, 0);
-	CHECK_EQ(&v, switchto_door_close(server), 0);
+		caller_join(&c[i], v, 0);
+	CHECK_EQ(v, switchto_door_close(server), 0);
 	close(fd);
-	verdict_assert(&v);
 }
 
 /* --- system calls that fail --------------------------------------------------------- */
@@ -670,7 +621,6 @@ static int no_sleep(void *arg)
 	struct verdict v = { 0 };
 	int fd = new_door();
 
-	(void)arg;
 	server = switchto_door_serve(fd, 0);
 	door = connected(fd);
 	caller_start(&c, fd, ECHO, 1);
@@ -701,17 +651,14 @@ static int no_sleep_after_a_call(void *arg)
 	return verdict_status(&v);
 }
 
-static void sleep_is_forbidden(void **state)
+TEST(sleep_is_forbidden)
 {
 	struct server *s = new_server(new_door());
 	pid_t server = server_start(s);
-	struct verdict v = { 0 };
 
-	(void)state;
-	CHECK_EQ(&v, run_child(no_sleep, NULL), 0);
-	CHECK_EQ(&v, run_child(no_sleep_after_a_call, s), 0);
+	CHECK_EQ(v, run_child(no_sleep, NULL), 0);
+	CHECK_EQ(v, run_child(no_sleep_after_a_call, s), 0);
 	server_end(s, server);
-	verdict_assert(&v);
 }
 
 /* The one of these calls that fails is the one at which @left is 1. */
@@ -783,7 +730,7 @@ static int each_fails(void *arg)
 	return verdict_status(&v);
 }
 
-static void each_call_fails_once(void **state)
+TEST(each_call_fails_once)
 {
 	static struct refusal refusals[] = {
 		/* EINVAL: the flag is not known; it tries again. */
@@ -801,43 +748,34 @@ static void each_call_fails_once(void **state)
 		{ .nr = SYS_madvise, .error = EINVAL, .also = ENOSYS },
 #endif
 	};
-	struct verdict v = { 0 };
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
 		int status;
 
 		atomic_store(&refusals[i].listener, -1);
 		status = run_child(each_fails, &refusals[i]);
-		CHECK(&v, status == 0 || status == SKIPPED);
+		CHECK(v, status == 0 || status == SKIPPED);
 	}
-	verdict_assert(&v);
 }
 
 /* --- signals ------------------------------------------------------------------------ */
 
 static sigjmp_buf out;
 
-static void does_nothing(int signal)
-{
-	(void)signal;
-}
+static void does_nothing(int signal) {}
 
 static void jumps(int signal)
 {
-	(void)signal;
 	siglongjmp(out, 1);
 }
 
-static void handlers_do_not_end_a_call(void **state)
+TEST(handlers_do_not_end_a_call)
 {
 	struct sigaction action = { .sa_handler = does_nothing };
 	struct server *s = new_server(new_door());
 	pid_t server = server_start(s);
 	struct caller c = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	sigaction(SIGUSR1, &action, NULL);
 	caller_start(&c, s->fd, HOLD, 1);
 	caller_call(&c);
@@ -847,9 +785,8 @@ static void handlers_do_not_end_a_call(void **state)
 		await_parked(c.w.tid);
 	}
 	atomic_store(&s->release, true);
-	caller_join(&c, &v, 0);
+	caller_join(&c, v, 0);
 	server_end(s, server);
-	verdict_assert(&v);
 }
 
 static void jumper_body(struct worker *w)
@@ -865,15 +802,13 @@ static void jumper_body(struct worker *w)
 	CHECK_EQ(&w->v, switchto_door_close(door), 0);
 }
 
-static void handler_leaves_a_call(void **state)
+TEST(handler_leaves_a_call)
 {
 	struct sigaction action = { .sa_handler = jumps };
 	struct server *s = new_server(new_door());
 	pid_t server = server_start(s);
 	struct caller c = { .fd = s->fd };
-	struct verdict v = { 0 };
 
-	(void)state;
 	/* Such a jump out of a system call that the runtime does not know is not for it. */
 	if (HANDLERS_RUN_LATE) {
 		server_end(s, server);
@@ -886,32 +821,28 @@ static void handler_leaves_a_call(void **state)
 	AWAIT(atomic_load(&s->held));
 	pthread_kill(c.w.thread, SIGUSR1);
 	atomic_store(&s->release, true);
-	workers_join(&c.w, 1, &v);
+	workers_join(&c.w, 1, v);
 	server_end(s, server);
-	verdict_assert(&v);
 }
 
-static void stopped_and_continued(void **state)
+TEST(stopped_and_continued)
 {
 	struct server *s = new_server(new_door());
 	pid_t server = server_start(s);
 	struct switchto_door *door = connected(s->fd);
 	struct timespec soon;
-	struct verdict v = { 0 };
 	int status;
 
-	(void)state;
 	for (int i = 0; i < 5; i++) {
 		kill(server, SIGSTOP);
 		waitpid(server, &status, WUNTRACED);
 		soon = in_ms(5);
-		CHECK_EQ(&v, call(door, ECHO, 1, &soon), ETIMEDOUT);
+		CHECK_EQ(v, call(door, ECHO, 1, &soon), ETIMEDOUT);
 		kill(server, SIGCONT);
-		CHECK_EQ(&v, call(door, ECHO, 2, NULL), 0);
+		CHECK_EQ(v, call(door, ECHO, 2, NULL), 0);
 	}
-	CHECK_EQ(&v, switchto_door_close(door), 0);
+	CHECK_EQ(v, switchto_door_close(door), 0);
 	server_end(s, server);
-	verdict_assert(&v);
 }
 
 /* --- ends --------------------------------------------------------------------------- */
@@ -921,10 +852,7 @@ static void kill_server(pid_t server)
 	kill(server, SIGKILL);
 }
 
-static void no_act(pid_t server)
-{
-	(void)server;
-}
+static void no_act(pid_t server) {}
 
 /*
  * One caller is being served, others wait, and the server ends by @what or by @act. All fail,
@@ -963,62 +891,53 @@ static void server_ends(uint64_t what, void (*act)(pid_t server))
 	verdict_assert(&v);
 }
 
-static void server_is_killed(void **state)
+TEST(server_is_killed)
 {
-	(void)state;
 	server_ends(HOLD, kill_server);
 }
 
-static void server_calls_exec(void **state)
+TEST(server_calls_exec)
 {
-	(void)state;
 	server_ends(EXEC, no_act);
 }
 
-static void server_closes(void **state)
+TEST(server_closes)
 {
-	(void)state;
 	server_ends(CLOSE, no_act);
 }
 
-static void server_thread_ends(void **state)
+TEST(server_thread_ends)
 {
 	struct server *s = new_server(new_door());
 	struct switchto_door *door = connected(s->fd);
-	struct verdict v = { 0 };
 
-	(void)state;
 	for (int i = 0; i < 10; i++) {
 		struct worker w = { 0 };
 
 		atomic_store(&s->ready, false);
 		worker_start(&w, server_body, s);
 		AWAIT(atomic_load(&s->ready));
-		CHECK_EQ(&v, call(door, END_THREAD, 1, NULL), EOWNERDEAD);
-		workers_join(&w, 1, &v);
+		CHECK_EQ(v, call(door, END_THREAD, 1, NULL), EOWNERDEAD);
+		workers_join(&w, 1, v);
 	}
-	CHECK_EQ(&v, switchto_door_close(door), 0);
+	CHECK_EQ(v, switchto_door_close(door), 0);
 	close(s->fd);
-	verdict_assert(&v);
 }
 
 /* An answer is not lost because its server ends right after it. */
-static void last_answer_arrives(void **state)
+TEST(last_answer_arrives)
 {
 	struct server *s = new_server(new_door());
 	struct switchto_door *door = connected(s->fd);
-	struct verdict v = { 0 };
 
-	(void)state;
 	for (int i = 0; i < LOOPS(100); i++) {
 		pid_t server = server_start(s);
 
-		CHECK_EQ(&v, call(door, EXIT, (uint64_t)i, NULL), 0);
-		CHECK_EQ(&v, child_status(server), 0);
+		CHECK_EQ(v, call(door, EXIT, (uint64_t)i, NULL), 0);
+		CHECK_EQ(v, child_status(server), 0);
 	}
-	CHECK_EQ(&v, switchto_door_close(door), 0);
+	CHECK_EQ(v, switchto_door_close(door), 0);
 	close(s->fd);
-	verdict_assert(&v);
 }
 
 static int calls_once(void *arg)
@@ -1043,42 +962,37 @@ static unsigned int connections(int fd)
 }
 
 /* While it is served: the server goes on, and the place can be taken when the answer is given. */
-static void caller_is_killed(void **state)
+TEST(caller_is_killed)
 {
 	struct server *s = new_server(new_door());
 	struct caller *dies = shared(sizeof(*dies));
 	pid_t server = server_start(s), child;
 	struct switchto_door *door;
-	struct verdict v = { 0 };
 
-	(void)state;
 	dies->fd = s->fd;
 	dies->what = HOLD;
 	dies->number = 1;
 	child = start_child(calls_once, dies);
 	AWAIT(atomic_load(&s->held));
 	end(child);
-	CHECK_EQ(&v, connections(s->fd), SWITCHTO_DOOR_CALLERS - 1);
+	CHECK_EQ(v, connections(s->fd), SWITCHTO_DOOR_CALLERS - 1);
 	door = connected(s->fd);
 	atomic_store(&s->release, true);
 	for (uint64_t i = 2; i < 10; i++)
-		CHECK_EQ(&v, call(door, ECHO, i, NULL), 0);
-	CHECK(&v, s->places[0] != s->places[1]);
-	CHECK_EQ(&v, switchto_door_close(door), 0);
-	CHECK_EQ(&v, connections(s->fd), SWITCHTO_DOOR_CALLERS);
+		CHECK_EQ(v, call(door, ECHO, i, NULL), 0);
+	CHECK(v, s->places[0] != s->places[1]);
+	CHECK_EQ(v, switchto_door_close(door), 0);
+	CHECK_EQ(v, connections(s->fd), SWITCHTO_DOOR_CALLERS);
 	server_end(s, server);
-	verdict_assert(&v);
 }
 
 /* While it waits, behind another one. Its call is served or not. */
-static void queued_caller_is_killed(void **state)
+TEST(queued_caller_is_killed)
 {
 	struct server *s = new_server(new_door());
 	struct caller first = { 0 }, *dies = shared(sizeof(*dies)), last = { 0 };
 	pid_t server = server_start(s), child;
-	struct verdict v = { 0 };
 
-	(void)state;
 	caller_start(&first, s->fd, HOLD, 1);
 	caller_start(&last, s->fd, ECHO, 3);
 	caller_call(&first);
@@ -1091,12 +1005,11 @@ static void queued_caller_is_killed(void **state)
 	end(child);
 	caller_call(&last);
 	atomic_store(&s->release, true);
-	caller_join(&first, &v, 0);
-	caller_join(&last, &v, 0);
-	CHECK_EQ(&v, s->order[atomic_load(&s->served) - 1], 3);
-	CHECK_EQ(&v, connections(s->fd), SWITCHTO_DOOR_CALLERS);
+	caller_join(&first, v, 0);
+	caller_join(&last, v, 0);
+	CHECK_EQ(v, s->order[atomic_load(&s->served) - 1], 3);
+	CHECK_EQ(v, connections(s->fd), SWITCHTO_DOOR_CALLERS);
 	server_end(s, server);
-	verdict_assert(&v);
 }
 
 #ifdef SWITCHTO_DELAY_POINTS
@@ -1120,7 +1033,7 @@ static int calls_until_death(void *arg)
 	return 0;
 }
 
-static void caller_dies_at_each_step(void **state)
+TEST(caller_dies_at_each_step)
 {
 	/* DOOR_BACK is not come to if the answer is there. */
 	static const int points[] = { SWITCHTO_DELAY_DOOR_CLAIM, SWITCHTO_DELAY_DOOR_MESSAGE,
@@ -1129,20 +1042,17 @@ static void caller_dies_at_each_step(void **state)
 	struct server *s = new_server(new_door());
 	pid_t server = server_start(s);
 	struct switchto_door *door = connected(s->fd);
-	struct verdict v = { 0 };
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
 		struct mortal m = { .many.fd = s->fd, .die_at = points[i] };
 
 		for (int n = 0; n < SWITCHTO_DOOR_CALLERS + 3; n++)
-			CHECK_EQ(&v, run_child(calls_until_death, &m), 128 + SIGKILL);
-		CHECK_EQ(&v, call(door, ECHO, i, NULL), 0);
-		CHECK_EQ(&v, connections(s->fd), SWITCHTO_DOOR_CALLERS - 1);
+			CHECK_EQ(v, run_child(calls_until_death, &m), 128 + SIGKILL);
+		CHECK_EQ(v, call(door, ECHO, i, NULL), 0);
+		CHECK_EQ(v, connections(s->fd), SWITCHTO_DOOR_CALLERS - 1);
 	}
-	CHECK_EQ(&v, switchto_door_close(door), 0);
+	CHECK_EQ(v, switchto_door_close(door), 0);
 	server_end(s, server);
-	verdict_assert(&v);
 }
 
 /* Another thread that serves the same door, and is faster. */
@@ -1168,31 +1078,25 @@ static void let_rival_serve(void)
 	AWAIT(atomic_load(&rival.serves));
 }
 
-static void one_of_two_serves(void **state)
+TEST(one_of_two_serves)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
 	rival.fd = new_door();
 	before_serving = let_rival_serve;
-	CHECK(&v, !switchto_door_serve(rival.fd, 0) && errno == EBUSY);
+	CHECK(v, !switchto_door_serve(rival.fd, 0) && errno == EBUSY);
 	worker_release(&rival.w);
-	workers_join(&rival.w, 1, &v);
+	workers_join(&rival.w, 1, v);
 	close(rival.fd);
-	verdict_assert(&v);
 }
 
 /* A process that serves until the point, with a call before that or not. */
-static void server_dies_at_each_step(void **state)
+TEST(server_dies_at_each_step)
 {
 	static const int points[] = { SWITCHTO_DELAY_DOOR_SEEN, SWITCHTO_DELAY_DOOR_CLEARED,
 				      SWITCHTO_DELAY_DOOR_TAKEN, SWITCHTO_DELAY_DOOR_ANSWER,
 				      SWITCHTO_DELAY_DOOR_ANSWERED };
 	struct server *s = new_server(new_door());
 	struct switchto_door *door = connected(s->fd);
-	struct verdict v = { 0 };
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
 		bool answered = points[i] == SWITCHTO_DELAY_DOOR_ANSWERED;
 		pid_t server;
@@ -1200,87 +1104,36 @@ static void server_dies_at_each_step(void **state)
 		for (int n = 0; n < 5; n++) {
 			s->die_at = points[i];
 			server = server_start(s);
-			CHECK_EQ(&v, call(door, ECHO, i, NULL), answered ? 0 : EOWNERDEAD);
-			CHECK_EQ(&v, child_status(server), 128 + SIGKILL);
-			CHECK_EQ(&v, call(door, ECHO, i, NULL), EOWNERDEAD);
+			CHECK_EQ(v, call(door, ECHO, i, NULL), answered ? 0 : EOWNERDEAD);
+			CHECK_EQ(v, child_status(server), 128 + SIGKILL);
+			CHECK_EQ(v, call(door, ECHO, i, NULL), EOWNERDEAD);
 		}
 		s->die_at = -1;
 		server = server_start(s);
-		CHECK_EQ(&v, call(door, ECHO, i, NULL), 0);
+		CHECK_EQ(v, call(door, ECHO, i, NULL), 0);
 		end(server);
 	}
 	/* Before it is the server, and in the middle of a close: with a call that waits. */
 	s->die_at = SWITCHTO_DELAY_DOOR_SERVE;
-	CHECK_EQ(&v, run_child(serve, s), 128 + SIGKILL);
+	CHECK_EQ(v, run_child(serve, s), 128 + SIGKILL);
 	s->die_at = SWITCHTO_DELAY_DOOR_CLOSE;
 	for (int n = 0; n < 5; n++) {
 		pid_t server = server_start(s);
 
-		CHECK_EQ(&v, call(door, CLOSE, 1, NULL), EOWNERDEAD);
-		CHECK_EQ(&v, child_status(server), 128 + SIGKILL);
+		CHECK_EQ(v, call(door, CLOSE, 1, NULL), EOWNERDEAD);
+		CHECK_EQ(v, child_status(server), 128 + SIGKILL);
 	}
-	CHECK_EQ(&v, switchto_door_close(door), 0);
+	CHECK_EQ(v, switchto_door_close(door), 0);
 	close(s->fd);
-	verdict_assert(&v);
 }
 #endif
-
-static int start(void **state)
-{
-	watchdog_start(*state);
-	return 0;
-}
-
-static int stop(void **state)
-{
-	(void)state;
-	watchdog_stop();
-	return 0;
-}
-
-/* clang-format off */
-#define CASE(name, function) { name, function, start, stop, (void *)(uintptr_t)name }
-/* clang-format on */
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest cases[] = {
-		CASE("CallsAreAnswered", calls_are_answered),
-		CASE("EachCallerGetsItsAnswer", each_caller_gets_its_answer),
-		CASE("ThreadsOfOneProcess", threads_of_one_process),
-		CASE("ServedInOrder", served_in_order),
-		CASE("FileAndSharedMemory", file_and_shared_memory),
-		CASE("Misuse", misuse),
-		CASE("HandlesBelongToAThread", handles_belong_to_a_thread),
-		CASE("ThreadWithoutRobustList", thread_without_robust_list),
-		CASE("PlacesRunOut", places_run_out),
-		CASE("CallIsWithdrawn", call_is_withdrawn),
-		CASE("LateAnswerIsDropped", late_answer_is_dropped),
-		CASE("DeadlineRacesWithTheAnswer", deadline_races_with_the_answer),
-		CASE("HandlersDoNotEndACall", handlers_do_not_end_a_call),
-		CASE("HandlerLeavesACall", handler_leaves_a_call),
-		CASE("StoppedAndContinued", stopped_and_continued),
-		CASE("ServerIsKilled", server_is_killed),
-		CASE("ServerCallsExec", server_calls_exec),
-		CASE("ServerCloses", server_closes),
-		CASE("ServerThreadEnds", server_thread_ends),
-		CASE("LastAnswerArrives", last_answer_arrives),
-		CASE("CallerIsKilled", caller_is_killed),
-		CASE("QueuedCallerIsKilled", queued_caller_is_killed),
-		CASE("SecondCallWaits", second_call_waits),
-		CASE("SleepIsForbidden", sleep_is_forbidden),
-		CASE("EachCallFailsOnce", each_call_fails_once),
-#ifdef SWITCHTO_DELAY_POINTS
-		CASE("CallerDiesAtEachStep", caller_dies_at_each_step),
-		CASE("ServerDiesAtEachStep", server_dies_at_each_step),
-		CASE("OneOfTwoServes", one_of_two_serves),
-#endif
-	};
-
 	if (argc == 2 && strcmp(argv[1], "sleep") == 0)
 		for (;;)
 			pause();
 	if (wants_absent_swap("door"))
 		return SKIPPED;
-	return cmocka_run_group_tests_name("door", cases, NULL, NULL) ? EXIT_FAILURE : EXIT_SUCCESS;
+	return run_watched_group(NULL);
 }

@@ -2,8 +2,6 @@
 /* Threads that switch to each other, in every order in which the steps can meet. */
 #include "suite.h"
 
-#include <sched.h>
-
 #define TEN_MS (NSEC_PER_SEC / 100)
 
 static void waits_for_starter(struct worker *w)
@@ -12,17 +10,14 @@ static void waits_for_starter(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-static void block_resume(void **state)
+TEST(block_resume)
 {
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	worker_start(&w, waits_for_starter, NULL);
 	await_parked(w.tid);
-	CHECK_EQ(&v, switchto_resume(w.tid), 0);
-	workers_join(&w, 1, &v);
-	verdict_assert(&v);
+	CHECK_EQ(v, switchto_resume(w.tid), 0);
+	workers_join(&w, 1, v);
 }
 
 /* Known, and resumed before it waits: there is nothing to wait for, so no time passes. */
@@ -37,19 +32,16 @@ static void known_then_waits(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-static void resume_block(void **state)
+TEST(resume_block)
 {
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 	atomic_bool resumed = false;
 
-	(void)state;
 	worker_start(&w, known_then_waits, &resumed);
 	await_release(&w);
-	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	atomic_store(&resumed, true);
-	workers_join(&w, 1, &v);
-	verdict_assert(&v);
+	workers_join(&w, 1, v);
 }
 
 struct meeting {
@@ -92,15 +84,13 @@ static void swap_swap_rounds(bool timed)
 	verdict_assert(&v);
 }
 
-static void swap_swap(void **state)
+TEST(swap_swap)
 {
-	(void)state;
 	swap_swap_rounds(false);
 }
 
-static void swap_swap_timed(void **state)
+TEST(swap_swap_timed)
 {
-	(void)state;
 	swap_swap_rounds(true);
 }
 
@@ -127,19 +117,16 @@ static void answers_with_resume(struct worker *w)
 	CHECK_EQ(&w->v, switchto_resume(from), 0);
 }
 
-static void block_swap_resume(void **state)
+TEST(block_swap_resume)
 {
 	struct worker w[2] = { 0 };
 	struct switcher s;
-	struct verdict v = { 0 };
 
-	(void)state;
 	worker_start(&w[0], answers_with_resume, NULL);
 	await_parked(w[0].tid);
 	s = (struct switcher){ w[0].tid, w[0].tid };
 	worker_start(&w[1], switches_once, &s);
-	workers_join(w, 2, &v);
-	verdict_assert(&v);
+	workers_join(w, 2, v);
 }
 
 static void switches_when_released(struct worker *w)
@@ -149,26 +136,23 @@ static void switches_when_released(struct worker *w)
 }
 
 /* A resume is kept for A; A switches to B: does not sleep, and B is woken all the same. */
-static void resume_swap_block(void **state)
+TEST(resume_swap_block)
 {
 	struct sink b = { 0 };
 	struct worker a = { 0 };
 	struct switcher s;
-	struct verdict v = { 0 };
 	unsigned int returns;
 
-	(void)state;
 	sink_start(&b);
 	s = (struct switcher){ b.w.tid, gettid() };
 	worker_start(&a, switches_when_released, &s);
-	CHECK_EQ(&v, switchto_resume(a.tid), 0);
+	CHECK_EQ(v, switchto_resume(a.tid), 0);
 	worker_release(&a);
-	workers_join(&a, 1, &v);
+	workers_join(&a, 1, v);
 	AWAIT(atomic_load(&b.returns) == 1);
-	CHECK_EQ(&v, b.last, a.tid);
-	sink_stop(&b, &v, &returns);
-	CHECK_EQ(&v, returns, 1);
-	verdict_assert(&v);
+	CHECK_EQ(v, b.last, a.tid);
+	sink_stop(&b, v, &returns);
+	CHECK_EQ(v, returns, 1);
 }
 
 static void times_out(struct worker *w)
@@ -183,42 +167,36 @@ static void times_out(struct worker *w)
 }
 
 /* After a wait that timed out the next one is as good as the first. */
-static void block_timeout(void **state)
+TEST(block_timeout)
 {
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	worker_start(&w, times_out, NULL);
 	await_release(&w);
 	await_parked(w.tid);
-	CHECK_EQ(&v, switchto_resume(w.tid), 0);
-	workers_join(&w, 1, &v);
-	verdict_assert(&v);
+	CHECK_EQ(v, switchto_resume(w.tid), 0);
+	workers_join(&w, 1, v);
 }
 
 /* A is parked; B switches to it with a timeout, and nobody comes back. */
-static void block_swap_timeout(void **state)
+TEST(block_swap_timeout)
 {
 	const struct timespec time = to_timespec(TEN_MS);
 	struct sink a = { 0 };
-	struct verdict v = { 0 };
 	unsigned int returns;
 	long long before;
 
-	(void)state;
 	sink_start(&a);
 	before = now_ns();
-	CHECK_ERR(&v, switchto_switch_timed(a.w.tid, &time), ETIMEDOUT);
-	CHECK(&v, now_ns() - before >= TEN_MS);
+	CHECK_ERR(v, switchto_switch_timed(a.w.tid, &time), ETIMEDOUT);
+	CHECK(v, now_ns() - before >= TEN_MS);
 	AWAIT(atomic_load(&a.returns) == 1);
-	CHECK_EQ(&v, a.last, gettid());
+	CHECK_EQ(v, a.last, gettid());
 	/* A resume that comes too late for the switch is there for the next wait. */
-	CHECK_EQ(&v, switchto_resume(gettid()), 0);
-	CHECK_EQ(&v, switchto_wait(NULL), gettid());
-	sink_stop(&a, &v, &returns);
-	CHECK_EQ(&v, returns, 1);
-	verdict_assert(&v);
+	CHECK_EQ(v, switchto_resume(gettid()), 0);
+	CHECK_EQ(v, switchto_wait(NULL), gettid());
+	sink_stop(&a, v, &returns);
+	CHECK_EQ(v, returns, 1);
 }
 
 static void times_out_then_answers(struct worker *w)
@@ -235,17 +213,14 @@ static void times_out_then_answers(struct worker *w)
 }
 
 /* A's wait has timed out; B switches to it: the resume is kept, A answers. */
-static void block_timeout_swap(void **state)
+TEST(block_timeout_swap)
 {
 	struct worker a = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	worker_start(&a, times_out_then_answers, NULL);
 	await_release(&a);
-	CHECK_EQ(&v, switchto_switch(a.tid), a.tid);
-	workers_join(&a, 1, &v);
-	verdict_assert(&v);
+	CHECK_EQ(v, switchto_switch(a.tid), a.tid);
+	workers_join(&a, 1, v);
 }
 
 /*
@@ -338,20 +313,17 @@ over:
 		switchto_resume(s->w[to].tid);
 }
 
-static void stress_loop(void **state)
+TEST(stress_loop)
 {
 	struct stress s = { .limit = LOOPS(40000) };
-	struct verdict v = { 0 };
 
-	(void)state;
 	for (unsigned int i = 0; i < STRESS_THREADS; i++)
 		worker_start(&s.w[i], stress_body, &s);
 	for (unsigned int i = 0; i < STRESS_TOKENS; i++)
 		atomic_store(&s.box[i].tokens, 1);
 	for (unsigned int i = 0; i < STRESS_THREADS; i++)
 		worker_release(&s.w[i]);
-	workers_join(s.w, STRESS_THREADS, &v);
-	verdict_assert(&v);
+	workers_join(s.w, STRESS_THREADS, v);
 }
 
 #define RING_THREADS 8
@@ -385,20 +357,17 @@ static void ring_body(struct worker *w)
 	switchto_resume(next->tid);
 }
 
-static void ring(void **state)
+TEST(ring)
 {
 	struct ring r = { .limit = LOOPS(20000) };
-	struct verdict v = { 0 };
 
-	(void)state;
 	for (unsigned int i = 0; i < RING_THREADS; i++)
 		worker_start(&r.w[i], ring_body, &r);
 	for (unsigned int i = 0; i < RING_THREADS; i++)
 		await_parked(r.w[i].tid);
-	CHECK_EQ(&v, switchto_resume(r.w[0].tid), 0);
-	workers_join(r.w, RING_THREADS, &v);
-	CHECK_EQ(&v, r.passed, r.limit);
-	verdict_assert(&v);
+	CHECK_EQ(v, switchto_resume(r.w[0].tid), 0);
+	workers_join(r.w, RING_THREADS, v);
+	CHECK_EQ(v, r.passed, r.limit);
 }
 
 /*
@@ -428,12 +397,10 @@ static void writes_and_resumes(struct worker *w)
 	}
 }
 
-static void merged_resumes_order_memory(void **state)
+TEST(merged_resumes_order_memory)
 {
 	struct merged m = { .rounds = LOOPS(8000) };
-	struct verdict v = { 0 };
 
-	(void)state;
 	worker_start(&m.w[0], writes_and_resumes, &m);
 	worker_start(&m.w[1], writes_and_resumes, &m);
 	for (unsigned int i = 1; i <= m.rounds; i++) {
@@ -443,13 +410,12 @@ static void merged_resumes_order_memory(void **state)
 		AWAIT(atomic_load_explicit(&m.done[0], memory_order_relaxed) == i &&
 		      atomic_load_explicit(&m.done[1], memory_order_relaxed) == i);
 		from = switchto_wait(&no_time);
-		CHECK(&v, from == m.w[0].tid || from == m.w[1].tid);
-		CHECK_EQ(&v, m.data[0], i);
-		CHECK_EQ(&v, m.data[1], i);
-		CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
+		CHECK(v, from == m.w[0].tid || from == m.w[1].tid);
+		CHECK_EQ(v, m.data[0], i);
+		CHECK_EQ(v, m.data[1], i);
+		CHECK_ERR(v, switchto_wait(&no_time), ETIMEDOUT);
 	}
-	workers_join(m.w, 2, &v);
-	verdict_assert(&v);
+	workers_join(m.w, 2, v);
 }
 
 /* Each of two threads counts up and resumes; a return must show the count before it. */
@@ -475,20 +441,18 @@ static void counts_and_resumes(struct worker *w)
 	}
 }
 
-static void every_resume_is_answered(void **state)
+TEST(every_resume_is_answered)
 {
 	struct counters c = { .limit = LOOPS(10000) };
-	struct verdict v = { 0 };
 	unsigned int answered = 0;
 
-	(void)state;
 	worker_start(&c.w[0], counts_and_resumes, &c);
 	worker_start(&c.w[1], counts_and_resumes, &c);
 	while (answered < 2 * c.limit) {
 		pid_t from = switchto_wait(NULL);
 		unsigned int news = 0;
 
-		CHECK(&v, from == c.w[0].tid || from == c.w[1].tid);
+		CHECK(v, from == c.w[0].tid || from == c.w[1].tid);
 		for (unsigned int i = 0; i < 2; i++) {
 			unsigned int count = atomic_load_explicit(&c.count[i],
 								  memory_order_relaxed);
@@ -498,10 +462,9 @@ static void every_resume_is_answered(void **state)
 		}
 		answered += news;
 	}
-	workers_join(c.w, 2, &v);
+	workers_join(c.w, 2, v);
 	/* The data of a resume may be seen before the resume itself. */
 	switchto_wait(&no_time);
-	verdict_assert(&v);
 }
 
 /*
@@ -529,13 +492,11 @@ static void switches_to_target(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-static void two_switch_to_one(void **state)
+TEST(two_switch_to_one)
 {
 	struct crossing c = { .rounds = LOOPS(200) };
-	struct verdict v = { 0 };
 	unsigned int before = 0, after;
 
-	(void)state;
 	sink_start(&c.target);
 	worker_start(&c.w[0], switches_to_target, &c);
 	worker_start(&c.w[1], switches_to_target, &c);
@@ -545,15 +506,14 @@ static void two_switch_to_one(void **state)
 		await_parked(c.w[1].tid);
 		await_parked(c.target.w.tid);
 		after = atomic_load(&c.target.returns);
-		CHECK(&v, after == before + 1 || after == before + 2);
-		CHECK(&v, c.target.last == c.w[0].tid || c.target.last == c.w[1].tid);
+		CHECK(v, after == before + 1 || after == before + 2);
+		CHECK(v, c.target.last == c.w[0].tid || c.target.last == c.w[1].tid);
 		before = after;
-		CHECK_EQ(&v, switchto_resume(c.w[0].tid), 0);
-		CHECK_EQ(&v, switchto_resume(c.w[1].tid), 0);
+		CHECK_EQ(v, switchto_resume(c.w[0].tid), 0);
+		CHECK_EQ(v, switchto_resume(c.w[1].tid), 0);
 	}
-	workers_join(c.w, 2, &v);
-	sink_stop(&c.target, &v, &after);
-	verdict_assert(&v);
+	workers_join(c.w, 2, v);
+	sink_stop(&c.target, v, &after);
 }
 
 /*
@@ -587,17 +547,14 @@ static void stays_on_its_cpu(struct worker *w)
 	}
 }
 
-static void affinity_excludes_this_cpu(void **state)
+TEST_IN(two_cpus, affinity_excludes_this_cpu)
 {
 	struct places p = { .rounds = LOOPS(2000) };
-	struct verdict v = { 0 };
 
-	(void)state;
 	two_cpus(p.cpu);
 	worker_start(&p.w[1], stays_on_its_cpu, &p);
 	worker_start(&p.w[0], stays_on_its_cpu, &p);
-	workers_join(p.w, 2, &v);
-	verdict_assert(&v);
+	workers_join(p.w, 2, v);
 }
 
 static void wakes_on_its_cpu(struct worker *w)
@@ -629,43 +586,12 @@ static void moves_and_switches(struct worker *w)
 	}
 }
 
-static void affinity_changes_while_parked(void **state)
+TEST_IN(two_cpus, affinity_changes_while_parked)
 {
 	struct places p = { .rounds = LOOPS(200) };
-	struct verdict v = { 0 };
 
-	(void)state;
 	two_cpus(p.cpu);
 	worker_start(&p.w[1], wakes_on_its_cpu, &p);
 	worker_start(&p.w[0], moves_and_switches, &p);
-	workers_join(p.w, 2, &v);
-	verdict_assert(&v);
-}
-
-int suite_handoff(void)
-{
-	const struct CMUnitTest cpus[] = {
-		CASE("AffinityExcludesThisCpu", affinity_excludes_this_cpu),
-		CASE("AffinityChangesWhileParked", affinity_changes_while_parked),
-	};
-	const struct CMUnitTest cases[] = {
-		CASE("BlockResume", block_resume),
-		CASE("ResumeBlock", resume_block),
-		CASE("SwapSwap", swap_swap),
-		CASE("SwapSwapTimed", swap_swap_timed),
-		CASE("BlockSwapResume", block_swap_resume),
-		CASE("ResumeSwapBlock", resume_swap_block),
-		CASE("BlockTimeout", block_timeout),
-		CASE("BlockSwapTimeout", block_swap_timeout),
-		CASE("BlockTimeoutSwap", block_timeout_swap),
-		CASE("StressLoop", stress_loop),
-		CASE("Ring", ring),
-		CASE("MergedResumesOrderMemory", merged_resumes_order_memory),
-		CASE("EveryResumeIsAnswered", every_resume_is_answered),
-		CASE("TwoSwitchToOne", two_switch_to_one),
-	};
-	int cpu[2], failed = RUN_CASES("hand-off", cases);
-
-	/* Of one CPU nobody can be kept away. */
-	return two_cpus(cpu) == 2 ? failed + RUN_CASES("CPUs", cpus) : failed;
+	workers_join(p.w, 2, v);
 }

@@ -2,11 +2,7 @@
 /* How threads and processes begin and end. */
 #include "suite.h"
 
-#include <signal.h>
 #include <spawn.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 
 static void parks(struct worker *w)
 {
@@ -56,31 +52,28 @@ static void stands(struct worker *w)
 	CHECK_EQ(&w->v, switchto_wait(&no_time), w->starter);
 }
 
-static void fork_with_others_parked(void **state)
+TEST(fork_with_others_parked)
 {
 	struct worker parked = { 0 }, kept = { 0 };
-	struct verdict v = { 0 };
 	struct family f;
 
-	(void)state;
 	worker_start(&parked, parks, NULL);
 	worker_start(&kept, stands, NULL);
 	await_parked(parked.tid);
-	CHECK_EQ(&v, switchto_resume(kept.tid), 0);
-	CHECK_EQ(&v, switchto_resume(gettid()), 0);
+	CHECK_EQ(v, switchto_resume(kept.tid), 0);
+	CHECK_EQ(v, switchto_resume(gettid()), 0);
 	f = (struct family){ getpid(), parked.tid, kept.tid };
 
-	CHECK_EQ(&v, run_child(child_is_alone, &f), 0);
-	CHECK_EQ(&v, run_child(child_has_a_child, &f), 0);
+	CHECK_EQ(v, run_child(child_is_alone, &f), 0);
+	CHECK_EQ(v, run_child(child_has_a_child, &f), 0);
 
 	/* And the parent has noticed nothing. */
-	CHECK_EQ(&v, switchto_wait(&no_time), gettid());
-	CHECK(&v, is_parked(parked.tid));
-	CHECK_EQ(&v, switchto_resume(parked.tid), 0);
+	CHECK_EQ(v, switchto_wait(&no_time), gettid());
+	CHECK(v, is_parked(parked.tid));
+	CHECK_EQ(v, switchto_resume(parked.tid), 0);
 	worker_release(&kept);
-	workers_join(&parked, 1, &v);
-	workers_join(&kept, 1, &v);
-	verdict_assert(&v);
+	workers_join(&parked, 1, v);
+	workers_join(&kept, 1, v);
 }
 
 /* fork() by a thread that the library does not know. */
@@ -92,15 +85,12 @@ static void forks(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-static void fork_by_unknown_thread(void **state)
+TEST(fork_by_unknown_thread)
 {
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	worker_start(&w, forks, NULL);
-	workers_join(&w, 1, &v);
-	verdict_assert(&v);
+	workers_join(&w, 1, v);
 }
 
 /* The runtimes of gcc 12's sanitizers are left in the child as another thread had them. */
@@ -113,7 +103,6 @@ static int child_works(void *arg)
 {
 	struct verdict v = { 0 };
 
-	(void)arg;
 	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
 	pair_works(&v, 10);
 	return verdict_status(&v);
@@ -144,19 +133,16 @@ static void churns(struct worker *w)
 	}
 }
 
-static void fork_amid_churn(void **state)
+TEST(fork_amid_churn)
 {
 	struct churn c = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	worker_start(&c.w[0], churns, &c);
 	worker_start(&c.w[1], churns, &c);
 	for (int i = 0; i < LOOPS(40); i++)
-		CHECK_EQ(&v, run_child(child_works, NULL), 0);
+		CHECK_EQ(v, run_child(child_works, NULL), 0);
 	atomic_store(&c.over, true);
-	workers_join(c.w, 2, &v);
-	verdict_assert(&v);
+	workers_join(c.w, 2, v);
 }
 #endif
 
@@ -175,14 +161,12 @@ static void cancelled_while_switching(struct worker *w)
 }
 
 /* Asynchronous cancellation ends a parked thread for the library, too. */
-static void cancel_while_parked(void **state)
+TEST(cancel_while_parked)
 {
 	struct sink s = { 0 };
-	struct verdict v = { 0 };
 	unsigned int returns;
 	pid_t target;
 
-	(void)state;
 	sink_start(&s);
 	target = s.w.tid;
 	for (int i = 0; i < LOOPS(200); i++) {
@@ -194,17 +178,16 @@ static void cancel_while_parked(void **state)
 		await_parked(w.tid);
 		pthread_cancel(w.thread);
 		pthread_join(w.thread, &result);
-		CHECK(&v, result == PTHREAD_CANCELED);
+		CHECK(v, result == PTHREAD_CANCELED);
 		if (atomic_load(&w.v.failed))
-			CHECK_EQ(&v, verdict_status(&w.v), 0);
-		CHECK_ERR(&v, switchto_resume(w.tid), ESRCH);
-		CHECK_ERR(&v, switchto_switch(w.tid), ESRCH);
-		pair_works(&v, 1);
+			CHECK_EQ(v, verdict_status(&w.v), 0);
+		CHECK_ERR(v, switchto_resume(w.tid), ESRCH);
+		CHECK_ERR(v, switchto_switch(w.tid), ESRCH);
+		pair_works(v, 1);
 	}
 	await_parked(target);
-	sink_stop(&s, &v, &returns);
-	CHECK(&v, returns > 0);
-	verdict_assert(&v);
+	sink_stop(&s, v, &returns);
+	CHECK(v, returns > 0);
 }
 
 struct deferred {
@@ -221,22 +204,19 @@ static void cancelled_later(struct worker *w)
 }
 
 /* The calls are no cancellation points: the wait goes on and takes its resume. */
-static void wait_is_no_cancellation_point(void **state)
+TEST(wait_is_no_cancellation_point)
 {
 	struct deferred d = { 0 };
-	struct verdict v = { 0 };
 	void *result;
 
-	(void)state;
 	worker_start(&d.w, cancelled_later, &d);
 	await_parked(d.w.tid);
 	pthread_cancel(d.w.thread);
 	await_parked(d.w.tid);
-	CHECK_EQ(&v, switchto_resume(d.w.tid), 0);
+	CHECK_EQ(v, switchto_resume(d.w.tid), 0);
 	pthread_join(d.w.thread, &result);
-	CHECK(&v, result == PTHREAD_CANCELED);
-	CHECK_EQ(&v, d.got, gettid());
-	verdict_assert(&v);
+	CHECK(v, result == PTHREAD_CANCELED);
+	CHECK_EQ(v, d.got, gettid());
 }
 
 /* Nor are the others, whatever they do: for threads known and unknown, first call or not. */
@@ -276,29 +256,26 @@ static void known_and_kept(struct worker *w)
 	CHECK(&w->v, switchto_wait(&no_time) > 0);
 }
 
-static void no_cancellation_points(void **state)
+TEST(no_cancellation_points)
 {
 	struct pending p = { 0 };
-	struct verdict v = { 0 };
 	atomic_bool ready = false;
 	void *result;
 
-	(void)state;
 	worker_start(&p.known, known_and_kept, &ready);
 	AWAIT(atomic_load(&ready));
 	worker_start(&p.unknown, await_release, NULL);
 	worker_start(&p.w, calls_all, &p);
-	CHECK_EQ(&v, switchto_resume(p.w.tid), 0);
+	CHECK_EQ(v, switchto_resume(p.w.tid), 0);
 	worker_release(&p.w);
 	pthread_join(p.w.thread, &result);
-	CHECK(&v, result == PTHREAD_CANCELED);
-	CHECK_EQ(&v, p.calls, 9);
-	CHECK_EQ(&v, verdict_status(&p.w.v), 0);
+	CHECK(v, result == PTHREAD_CANCELED);
+	CHECK_EQ(v, p.calls, 9);
+	CHECK_EQ(v, verdict_status(&p.w.v), 0);
 	worker_release(&p.known);
 	worker_release(&p.unknown);
-	workers_join(&p.known, 1, &v);
-	workers_join(&p.unknown, 1, &v);
-	verdict_assert(&v);
+	workers_join(&p.known, 1, v);
+	workers_join(&p.unknown, 1, v);
 }
 
 /*
@@ -325,22 +302,19 @@ static void ends_late(struct worker *w)
 	pthread_setspecific(late_key, w);
 }
 
-static void calls_in_destructor(void **state)
+TEST(calls_in_destructor)
 {
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	/* Keys that come after the library's have their destructors after its own. */
 	switchto_self();
 	assert_int_equal(pthread_key_create(&late_key, calls_late), 0);
 	worker_start(&w, ends_late, NULL);
-	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	worker_release(&w);
-	workers_join(&w, 1, &v);
-	CHECK_ERR(&v, switchto_resume(w.tid), ESRCH);
+	workers_join(&w, 1, v);
+	CHECK_ERR(v, switchto_resume(w.tid), ESRCH);
 	pthread_key_delete(late_key);
-	verdict_assert(&v);
 }
 
 /* The main thread leaves; its TID stays, as a zombie, but is no thread any more. */
@@ -376,7 +350,6 @@ static int main_thread_leaves(void *arg)
 {
 	static struct left l;
 
-	(void)arg;
 	l.leader = switchto_self();
 	worker_start(&l.parked, parks_for_last, &l);
 	await_parked(l.parked.tid);
@@ -384,13 +357,9 @@ static int main_thread_leaves(void *arg)
 	pthread_exit(NULL);
 }
 
-static void pthread_exit_of_main(void **state)
+TEST(pthread_exit_of_main)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
-	CHECK_EQ(&v, run_child(main_thread_leaves, NULL), 0);
-	verdict_assert(&v);
+	CHECK_EQ(v, run_child(main_thread_leaves, NULL), 0);
 }
 
 /*
@@ -416,7 +385,6 @@ static void sleeps_for_good(struct worker *w)
 
 static void execs_as_thread(struct worker *w)
 {
-	(void)w;
 	exec_self("after-exec");
 }
 
@@ -456,20 +424,17 @@ static int ends_with_sleepers(void *arg)
 	return 1;
 }
 
-static void process_ends_with_sleepers(void **state)
+TEST(process_ends_with_sleepers)
 {
 	const int status[ENDS] = { 42, 0, 0, 128 + SIGKILL, 128 + SIGTERM };
-	struct verdict v = { 0 };
 
-	(void)state;
 	for (enum end end = 0; end < ENDS; end++) {
 #ifdef UNDER_TSAN /* whose runtime has threads wait for each other in exec */
 		if (end == END_EXEC_BY_THREAD)
 			continue;
 #endif
-		CHECK_EQ(&v, run_child(ends_with_sleepers, &end), status[end]);
+		CHECK_EQ(v, run_child(ends_with_sleepers, &end), status[end]);
 	}
-	verdict_assert(&v);
 }
 
 /*
@@ -523,23 +488,21 @@ static int owns_in_child(void *arg)
 	return pause();
 }
 
-static void robust_owner_ends_asleep(void **state)
+TEST(robust_owner_ends_asleep)
 {
 	struct robust here = { 0 }, *shared;
-	struct verdict v = { 0 };
 	unsigned int returns;
 	pid_t child;
 
-	(void)state;
 	robust_init(&here.mutex);
 	sink_start(&here.sink);
 	worker_start(&here.w, owns_and_switches, &here);
 	await_parked(here.w.tid);
 	pthread_cancel(here.w.thread);
-	workers_join(&here.w, 1, &v);
-	has_it_after_the_owner(&v, &here.mutex);
-	sink_stop(&here.sink, &v, &returns);
-	CHECK_EQ(&v, returns, 1);
+	workers_join(&here.w, 1, v);
+	has_it_after_the_owner(v, &here.mutex);
+	sink_stop(&here.sink, v, &returns);
+	CHECK_EQ(v, returns, 1);
 
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
@@ -548,59 +511,52 @@ static void robust_owner_ends_asleep(void **state)
 	child = start_child(owns_in_child, shared);
 	AWAIT(atomic_load(&shared->ready));
 	kill(child, SIGKILL);
-	has_it_after_the_owner(&v, &shared->mutex);
-	CHECK_EQ(&v, child_status(child), 128 + SIGKILL);
+	has_it_after_the_owner(v, &shared->mutex);
+	CHECK_EQ(v, child_status(child), 128 + SIGKILL);
 	munmap(shared, sizeof(*shared));
-	verdict_assert(&v);
 }
 
 /* A program started by posix_spawn(), in which the child runs on its parent's memory. */
-static void spawn_with_others_parked(void **state)
+TEST(spawn_with_others_parked)
 {
 	char *const argv[] = { (char *)"test", (char *)"after-exec", NULL };
 	struct worker parked = { 0 };
-	struct verdict v = { 0 };
 	extern char **environ;
 	pid_t child;
 
-	(void)state;
 	worker_start(&parked, parks, NULL);
 	await_parked(parked.tid);
-	CHECK_EQ(&v, switchto_resume(gettid()), 0);
-	CHECK_EQ(&v, posix_spawn(&child, "/proc/self/exe", NULL, NULL, argv, environ), 0);
-	CHECK_EQ(&v, child_status(child), 0);
-	CHECK_EQ(&v, switchto_wait(&no_time), gettid());
-	CHECK_EQ(&v, switchto_resume(parked.tid), 0);
-	workers_join(&parked, 1, &v);
-	verdict_assert(&v);
+	CHECK_EQ(v, switchto_resume(gettid()), 0);
+	CHECK_EQ(v, posix_spawn(&child, "/proc/self/exe", NULL, NULL, argv, environ), 0);
+	CHECK_EQ(v, child_status(child), 0);
+	CHECK_EQ(v, switchto_wait(&no_time), gettid());
+	CHECK_EQ(v, switchto_resume(parked.tid), 0);
+	workers_join(&parked, 1, v);
 }
 
 #if !defined(UNDER_TSAN) && !defined(UNDER_ASAN) && __GLIBC_PREREQ(2, 34)
 #define BARE_FORK 1
 /* fork() without its handlers: the child finds out for itself that it is another. */
-static void bare_fork(void **state)
+TEST(bare_fork)
 {
 	struct worker parked = { 0 };
-	struct verdict v = { 0 };
 	struct family f;
 	pid_t child;
 
-	(void)state;
 	worker_start(&parked, parks, NULL);
 	await_parked(parked.tid);
-	CHECK_EQ(&v, switchto_self(), gettid());
-	CHECK_EQ(&v, switchto_resume(gettid()), 0);
+	CHECK_EQ(v, switchto_self(), gettid());
+	CHECK_EQ(v, switchto_resume(gettid()), 0);
 	f = (struct family){ getpid(), parked.tid, parked.tid };
 	child = _Fork();
 	if (child == 0) {
 		alarm(60);
 		_exit(child_is_alone(&f));
 	}
-	CHECK_EQ(&v, child_status(child), 0);
-	CHECK_EQ(&v, switchto_wait(&no_time), gettid());
-	CHECK_EQ(&v, switchto_resume(parked.tid), 0);
-	workers_join(&parked, 1, &v);
-	verdict_assert(&v);
+	CHECK_EQ(v, child_status(child), 0);
+	CHECK_EQ(v, switchto_wait(&no_time), gettid());
+	CHECK_EQ(v, switchto_resume(parked.tid), 0);
+	workers_join(&parked, 1, v);
 }
 #endif
 
@@ -619,20 +575,15 @@ static int execs(void *arg)
 {
 	struct worker w = { 0 };
 
-	(void)arg;
 	worker_start(&w, parks, NULL);
 	await_parked(w.tid);
 	switchto_resume(gettid());
 	exec_self("after-exec");
 }
 
-static void exec_while_parked(void **state)
+TEST(exec_while_parked)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
-	CHECK_EQ(&v, run_child(execs, NULL), 0);
-	verdict_assert(&v);
+	CHECK_EQ(v, run_child(execs, NULL), 0);
 }
 
 /* All the first calls of a process at once. */
@@ -692,18 +643,13 @@ int life_first_calls(void)
 
 static int execs_first_calls(void *arg)
 {
-	(void)arg;
 	exec_self("first-calls");
 }
 
-static void first_calls_raced(void **state)
+TEST(first_calls_raced)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
 	for (int i = 0; i < 5; i++)
-		CHECK_EQ(&v, run_child(execs_first_calls, NULL), 0);
-	verdict_assert(&v);
+		CHECK_EQ(v, run_child(execs_first_calls, NULL), 0);
 }
 
 /*
@@ -722,7 +668,6 @@ static int child_of_atfork(void *arg)
 {
 	struct verdict v = { 0 };
 
-	(void)arg;
 	if (resumes_in_child)
 		CHECK_EQ(&v, switchto_wait(&no_time), gettid());
 	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
@@ -776,17 +721,12 @@ int life_atfork(void)
 
 static int execs_atfork(void *arg)
 {
-	(void)arg;
 	exec_self("atfork");
 }
 
-static void atfork_handler_registers(void **state)
+TEST(atfork_handler_registers)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
-	CHECK_EQ(&v, run_child(execs_atfork, NULL), 0);
-	verdict_assert(&v);
+	CHECK_EQ(v, run_child(execs_atfork, NULL), 0);
 }
 
 /*
@@ -881,17 +821,13 @@ static int open_files_run_out(void *arg)
 	return verdict_status(&v);
 }
 
-static void no_file_descriptors(void **state)
+TEST(no_file_descriptors)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		bool in_use = i;
 
-		CHECK_EQ(&v, run_child(open_files_run_out, &in_use), 0);
+		CHECK_EQ(v, run_child(open_files_run_out, &in_use), 0);
 	}
-	verdict_assert(&v);
 }
 
 /* Known threads need neither descriptors nor memory, whatever they do with each other. */
@@ -933,7 +869,6 @@ static int nothing_is_left(void *arg)
 	rlim_t space;
 #endif
 
-	(void)arg;
 	for (int i = 0; i < 2; i++)
 		worker_start(&n.w[i], needs_nothing, &n);
 	AWAIT(atomic_load(&n.known) == 2);
@@ -951,40 +886,7 @@ static int nothing_is_left(void *arg)
 	return verdict_status(&v);
 }
 
-static void known_thread_needs_nothing(void **state)
+TEST(known_thread_needs_nothing)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
-	CHECK_EQ(&v, run_child(nothing_is_left, NULL), 0);
-	verdict_assert(&v);
-}
-
-int suite_life(void)
-{
-	const struct CMUnitTest cases[] = {
-		CASE("ForkWithOthersParked", fork_with_others_parked),
-		CASE("ForkByUnknownThread", fork_by_unknown_thread),
-#ifdef FORK_AMID_CHURN
-		CASE("ForkAmidChurn", fork_amid_churn),
-#endif
-		CASE("CancelWhileParked", cancel_while_parked),
-		CASE("WaitIsNoCancellationPoint", wait_is_no_cancellation_point),
-		CASE("NoCancellationPoints", no_cancellation_points),
-		CASE("CallsInDestructor", calls_in_destructor),
-		CASE("PthreadExitOfMain", pthread_exit_of_main),
-		CASE("ExecWhileParked", exec_while_parked),
-		CASE("ProcessEndsWithSleepers", process_ends_with_sleepers),
-		CASE("RobustOwnerEndsAsleep", robust_owner_ends_asleep),
-		CASE("SpawnWithOthersParked", spawn_with_others_parked),
-#ifdef BARE_FORK
-		CASE("BareFork", bare_fork),
-#endif
-		CASE("FirstCallsRaced", first_calls_raced),
-		CASE("AtforkHandlerRegisters", atfork_handler_registers),
-		CASE("NoFileDescriptors", no_file_descriptors),
-		CASE("KnownThreadNeedsNothing", known_thread_needs_nothing),
-	};
-
-	return RUN_CASES("life", cases);
+	CHECK_EQ(v, run_child(nothing_is_left, NULL), 0);
 }

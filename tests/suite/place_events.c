@@ -10,14 +10,7 @@
 #include <switchto/switchto.h>
 
 #include <grp.h>
-#include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/ptrace.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 
 static cpu_set_t all; /* of the process, at the beginning */
 static bool binds;
@@ -167,36 +160,30 @@ static void crowd_body(struct worker *w)
 	crowd_after[w - crowd] = cpus_of(0);
 }
 
-static void a_thousand_at_random(void **state)
+TEST(a_thousand_at_random)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
 	atomic_store(&left, LOOPS(100000));
 	for (int i = 0; i < CROWD; i++)
 		worker_start(&crowd[i], crowd_body, NULL);
 	/* Some have ended already, if others have switched to them. */
 	for (int i = 0; i < CROWD; i++)
-		CHECK(&v, switchto_resume(crowd[i].tid) == 0 || errno == ESRCH);
+		CHECK(v, switchto_resume(crowd[i].tid) == 0 || errno == ESRCH);
 	for (int i = 0; i < CROWD; i++)
-		workers_join(&crowd[i], 1, &v);
+		workers_join(&crowd[i], 1, v);
 	for (int i = 0; i < CROWD; i++)
-		CHECK(&v, CPU_EQUAL(&crowd_after[i], &all));
-	CHECK(&v, has(0, &all));
-	verdict_assert(&v);
+		CHECK(v, CPU_EQUAL(&crowd_after[i], &all));
+	CHECK(v, has(0, &all));
 }
 
 /* --- two pairs for two CPUs --- */
 
 /* A thread of each has waited for the other pair, for microseconds at a time. */
-static void two_pairs_part(void **state)
+TEST(two_pairs_part)
 {
 	const struct timespec moment = { .tv_nsec = 4000000 };
-	struct verdict v = { 0 };
 	struct pair p[2] = { 0 };
 	int together, attempts = 0;
 
-	(void)state;
 	if (!binds)
 		skip();
 	for (int i = 0; i < 2; i++)
@@ -210,10 +197,9 @@ static void two_pairs_part(void **state)
 				together += are_bound_to(&p[0], cpu) && are_bound_to(&p[1], cpu);
 		}
 	} while (together >= 250 && ++attempts < 5);
-	CHECK(&v, together < 250);
+	CHECK(v, together < 250);
 	for (int i = 0; i < 2; i++)
-		pair_end(&p[i], &all, &v);
-	verdict_assert(&v);
+		pair_end(&p[i], &all, v);
 }
 
 /* --- exec(3) --- */
@@ -255,9 +241,8 @@ static int execs(void *of_main)
 	return 1;
 }
 
-static void a_program_has_all_after_free(void **state)
+TEST(a_program_has_all_after_free)
 {
-	(void)state;
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(run_child(execs, i & 1 ? &all : NULL), 0);
 }
@@ -312,26 +297,24 @@ static void debug_once(pid_t tid, int turn, struct verdict *v)
 	CHECK_EQ(v, ptrace(PTRACE_DETACH, tid, NULL, NULL), 0);
 }
 
-static void a_debugger_stops_one(void **state)
+TEST(a_debugger_stops_one)
 {
 	struct traced *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
 				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	struct verdict v = { 0 };
 	unsigned long before;
 	pid_t child;
 
-	(void)state;
 	assert_ptr_not_equal(shared, MAP_FAILED);
 	child = start_child(pair_of_child, shared);
 	AWAIT(atomic_load(&shared->tid[1]));
-	for (int turn = 0; turn < LOOPS(200) && !atomic_load(&v.failed); turn++) {
-		debug_once(shared->tid[turn / 2 % 2], turn, &v);
+	for (int turn = 0; turn < LOOPS(200) && !atomic_load(&v->failed); turn++) {
+		debug_once(shared->tid[turn / 2 % 2], turn, v);
 		before = atomic_load(&shared->turns);
 		AWAIT(atomic_load(&shared->turns) != before);
 	}
 	atomic_store(&shared->over, true);
-	CHECK_EQ(&v, child_status(child), 0);
-	verdict_assert(&v);
+	CHECK_EQ(v, child_status(child), 0);
+	verdict_assert(v);
 	munmap(shared, sizeof(*shared));
 }
 
@@ -405,12 +388,11 @@ static void pair_without_cpu(int place, const cpu_set_t *mask, int cpu)
 	verdict_assert(&v);
 }
 
-static void a_cpu_is_switched_off(void **state)
+TEST_IN(hotplug, a_cpu_is_switched_off)
 {
 	const int cpu = last_cpu();
 	cpu_set_t mask;
 
-	(void)state;
 	/* Only where the machine is there for it: it is the whole machine's. */
 	errno = EPERM;
 	if (!kernel_has_swap() || !set_online(cpu, true))
@@ -506,11 +488,13 @@ static int pair_in_cpuset(void *mask)
 	return verdict_status(&v);
 }
 
-static void a_cpuset_shrinks(void **state)
+static int no_group; /* an error number */
+
+TEST_IN(cpuset, a_cpuset_shrinks)
 {
 	cpu_set_t mask;
 
-	errno = *(int *)*state;
+	errno = no_group;
 	if (errno)
 		left_out("a control group with cpuset");
 	assert_int_equal(run_child(pair_in_cpuset, NULL), 0);
@@ -521,12 +505,10 @@ static void a_cpuset_shrinks(void **state)
 
 static int run_cpuset(void)
 {
-	int error = make_group(), failed;
-	const struct CMUnitTest cases[] = {
-		cmocka_unit_test_prestate(a_cpuset_shrinks, &error),
-	};
+	int failed;
 
-	failed = cmocka_run_group_tests_name("cpuset", cases, NULL, NULL);
+	no_group = make_group();
+	failed = run_group("cpuset", NULL, NULL);
 	remove_group();
 	return failed;
 }
@@ -534,15 +516,6 @@ static int run_cpuset(void)
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "";
-	const struct CMUnitTest hotplug[] = {
-		cmocka_unit_test(a_cpu_is_switched_off),
-	};
-	const struct CMUnitTest cases[] = {
-		cmocka_unit_test(a_thousand_at_random),
-		cmocka_unit_test(two_pairs_part),
-		cmocka_unit_test(a_program_has_all_after_free),
-		cmocka_unit_test(a_debugger_stops_one),
-	};
 	int failed;
 
 	if (strcmp(mode, "mask") == 0)
@@ -558,11 +531,11 @@ int main(int argc, char **argv)
 	}
 	watchdog_start("place_events");
 	if (strcmp(mode, "hotplug") == 0)
-		failed = cmocka_run_group_tests_name("hotplug", hotplug, NULL, NULL);
+		failed = run_group("hotplug", NULL, NULL);
 	else if (strcmp(mode, "cpuset") == 0)
 		failed = run_cpuset();
 	else
-		failed = cmocka_run_group_tests_name("place", cases, NULL, NULL);
+		failed = run_group(NULL, NULL, NULL);
 	watchdog_stop();
 	if (failed)
 		return 1;

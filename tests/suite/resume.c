@@ -3,10 +3,6 @@
 #include "seccomp.h"
 #include "suite.h"
 
-#include <limits.h>
-#include <signal.h>
-#include <sys/syscall.h>
-
 /* A thread that runs, known or not, until it is released and takes what is kept. */
 struct late {
 	struct worker w;
@@ -46,17 +42,14 @@ static void late_finish(struct late *l, struct verdict *v, pid_t want)
 	CHECK(v, l->got[1] == -1 && l->error == ETIMEDOUT);
 }
 
-static void two_resumes_one_return(void **state)
+TEST(two_resumes_one_return)
 {
 	struct late l = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	late_start(&l, true);
-	CHECK_EQ(&v, switchto_resume(l.w.tid), 0);
-	CHECK_EQ(&v, switchto_resume(l.w.tid), 0);
-	late_finish(&l, &v, gettid());
-	verdict_assert(&v);
+	CHECK_EQ(v, switchto_resume(l.w.tid), 0);
+	CHECK_EQ(v, switchto_resume(l.w.tid), 0);
+	late_finish(&l, v, gettid());
 }
 
 static void resumes(struct worker *w)
@@ -65,50 +58,41 @@ static void resumes(struct worker *w)
 }
 
 /* The one return names the later of the two. */
-static void later_resume_gives_the_name(void **state)
+TEST(later_resume_gives_the_name)
 {
 	struct late l = { 0 };
 	struct worker r = { 0 };
-	struct verdict v = { 0 };
 	pid_t target;
 
-	(void)state;
 	late_start(&l, true);
-	CHECK_EQ(&v, switchto_resume(l.w.tid), 0);
+	CHECK_EQ(v, switchto_resume(l.w.tid), 0);
 	target = l.w.tid;
 	worker_start(&r, resumes, &target);
-	workers_join(&r, 1, &v);
-	late_finish(&l, &v, r.tid);
-	verdict_assert(&v);
+	workers_join(&r, 1, v);
+	late_finish(&l, v, r.tid);
 }
 
-static void unknown_thread_gets_it_kept(void **state)
+TEST(unknown_thread_gets_it_kept)
 {
 	struct late l = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	late_start(&l, false);
-	CHECK_EQ(&v, switchto_resume(l.w.tid), 0);
-	late_finish(&l, &v, gettid());
-	verdict_assert(&v);
+	CHECK_EQ(v, switchto_resume(l.w.tid), 0);
+	late_finish(&l, v, gettid());
 }
 
-static void unknown_thread_gets_one_of_two(void **state)
+TEST(unknown_thread_gets_one_of_two)
 {
 	struct late l = { 0 };
 	struct worker r = { 0 };
-	struct verdict v = { 0 };
 	pid_t target;
 
-	(void)state;
 	late_start(&l, false);
-	CHECK_EQ(&v, switchto_resume(l.w.tid), 0);
+	CHECK_EQ(v, switchto_resume(l.w.tid), 0);
 	target = l.w.tid;
 	worker_start(&r, resumes, &target);
-	workers_join(&r, 1, &v);
-	late_finish(&l, &v, r.tid);
-	verdict_assert(&v);
+	workers_join(&r, 1, v);
+	late_finish(&l, v, r.tid);
 }
 
 /* Resumed while it makes its first call, in every phase of it. */
@@ -119,22 +103,19 @@ static void first_wait(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-static void resume_races_with_first_wait(void **state)
+TEST(resume_races_with_first_wait)
 {
-	struct verdict v = { 0 };
 	uint32_t seed = 5;
 
-	(void)state;
 	for (int i = 0; i < LOOPS(1000); i++) {
 		struct worker w = { 0 };
 
 		worker_start(&w, first_wait, NULL);
 		worker_release(&w);
 		random_delay(&seed, 20000);
-		CHECK_EQ(&v, switchto_resume(w.tid), 0);
-		workers_join(&w, 1, &v);
+		CHECK_EQ(v, switchto_resume(w.tid), 0);
+		workers_join(&w, 1, v);
 	}
-	verdict_assert(&v);
 }
 
 /*
@@ -183,11 +164,8 @@ static void resumes_filtered(struct worker *w)
 }
 
 /* Resumed early by one or two threads, with or without a filter each, and so is the thread. */
-static void early_resume_then_own_filter(void **state)
+TEST(early_resume_then_own_filter)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
 	for (unsigned int filters = 0; filters < 8; filters++) {
 		for (unsigned int resumers = 1; resumers <= 2; resumers++) {
 			struct filtered f = { .filter = filters & 4 };
@@ -199,34 +177,30 @@ static void early_resume_then_own_filter(void **state)
 						     .filter = filters >> i & 1 };
 
 				worker_start(&r.w, resumes_filtered, &r);
-				workers_join(&r.w, 1, &v);
+				workers_join(&r.w, 1, v);
 				later = r.w.tid;
 			}
-			late_finish(&f.l, &v, later);
+			late_finish(&f.l, v, later);
 		}
 	}
-	verdict_assert(&v);
 }
 
 /* A thread that the library has never heard of, and does not after. */
-static void resumed_by_unknown_thread(void **state)
+TEST(resumed_by_unknown_thread)
 {
 	struct sink s = { 0 };
 	struct worker r = { 0 };
-	struct verdict v = { 0 };
 	unsigned int returns;
 	pid_t target;
 
-	(void)state;
 	sink_start(&s);
 	target = s.w.tid;
 	worker_start(&r, resumes, &target);
-	workers_join(&r, 1, &v);
+	workers_join(&r, 1, v);
 	AWAIT(atomic_load(&s.returns) == 1);
-	CHECK_EQ(&v, s.last, r.tid);
-	sink_stop(&s, &v, &returns);
-	CHECK_EQ(&v, returns, 1);
-	verdict_assert(&v);
+	CHECK_EQ(v, s.last, r.tid);
+	sink_stop(&s, v, &returns);
+	CHECK_EQ(v, returns, 1);
 }
 
 static void resumes_with_signals_blocked(struct worker *w)
@@ -242,40 +216,34 @@ static void resumes_with_signals_blocked(struct worker *w)
 	CHECK_EQ(&w->v, switchto_switch(s->w.tid), w->starter);
 }
 
-static void all_signals_blocked(void **state)
+TEST(all_signals_blocked)
 {
 	struct sink s = { 0 };
 	struct worker r = { 0 };
-	struct verdict v = { 0 };
 	unsigned int returns;
 
-	(void)state;
 	sink_start(&s);
 	worker_start(&r, resumes_with_signals_blocked, &s);
 	AWAIT(atomic_load(&s.returns) == 2);
-	CHECK_EQ(&v, s.last, r.tid);
+	CHECK_EQ(v, s.last, r.tid);
 	await_parked(r.tid);
 	pthread_kill(r.thread, SIGURG);
-	CHECK_EQ(&v, switchto_resume(r.tid), 0);
-	workers_join(&r, 1, &v);
-	sink_stop(&s, &v, &returns);
-	CHECK_EQ(&v, returns, 2);
-	verdict_assert(&v);
+	CHECK_EQ(v, switchto_resume(r.tid), 0);
+	workers_join(&r, 1, v);
+	sink_stop(&s, v, &returns);
+	CHECK_EQ(v, returns, 2);
 }
 
-static void switch_to_running_thread(void **state)
+TEST(switch_to_running_thread)
 {
 	struct late known = { 0 }, unknown = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	late_start(&known, true);
 	late_start(&unknown, false);
-	CHECK_ERR(&v, switchto_switch_timed(known.w.tid, &no_time), ETIMEDOUT);
-	CHECK_ERR(&v, switchto_switch_timed(unknown.w.tid, &no_time), ETIMEDOUT);
-	late_finish(&known, &v, gettid());
-	late_finish(&unknown, &v, gettid());
-	verdict_assert(&v);
+	CHECK_ERR(v, switchto_switch_timed(known.w.tid, &no_time), ETIMEDOUT);
+	CHECK_ERR(v, switchto_switch_timed(unknown.w.tid, &no_time), ETIMEDOUT);
+	late_finish(&known, v, gettid());
+	late_finish(&unknown, v, gettid());
 }
 
 /*
@@ -302,118 +270,91 @@ static void is_known(struct worker *w)
 	CHECK_EQ(&w->v, switchto_self(), w->tid);
 }
 
-static void is_unknown(struct worker *w)
-{
-	(void)w;
-}
+static void is_unknown(struct worker *w) {}
 
-static void exited_thread(void **state)
+TEST(exited_thread)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
 	for (int i = 0; i < LOOPS(500); i++) {
 		struct worker w = { 0 };
 
 		worker_start(&w, i & 1 ? is_known : is_unknown, NULL);
-		workers_join(&w, 1, &v);
-		refused(&v, w.tid, ESRCH);
+		workers_join(&w, 1, v);
+		refused(v, w.tid, ESRCH);
 	}
-	verdict_assert(&v);
 }
 
-static void never_existed(void **state)
+TEST(never_existed)
 {
-	struct verdict v = { 0 };
 	pid_t none;
 
-	(void)state;
 	/* Whoever gets this number while the test runs, it is no thread of this process. */
 	for (none = 4194303; kill(none, 0) == 0 || errno != ESRCH; none--)
 		;
-	refused(&v, none, ESRCH);
-	verdict_assert(&v);
+	refused(v, none, ESRCH);
 }
 
 static int sleeps(void *arg)
 {
-	(void)arg;
 	return pause();
 }
 
-static void other_process(void **state)
+TEST(other_process)
 {
-	struct verdict v = { 0 };
 	pid_t child = start_child(sleeps, NULL);
 
-	(void)state;
-	refused(&v, child, ESRCH);
-	refused(&v, getppid(), ESRCH);
-	refused(&v, 1, ESRCH);
+	refused(v, child, ESRCH);
+	refused(v, getppid(), ESRCH);
+	refused(v, 1, ESRCH);
 	kill(child, SIGKILL);
 	child_status(child);
-	verdict_assert(&v);
 }
 
-static void oneself(void **state)
+TEST(oneself)
 {
 	const struct timespec hour = { 3600, 0 };
-	struct verdict v = { 0 };
 	pid_t self = gettid();
 
-	(void)state;
-	CHECK_EQ(&v, switchto_switch(self), self);
-	CHECK_EQ(&v, switchto_switch_timed(self, &hour), self);
-	CHECK_EQ(&v, switchto_switch_timed(self, &no_time), self);
-	CHECK_EQ(&v, switchto_switch_until(self, &hour), self);
-	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
+	CHECK_EQ(v, switchto_switch(self), self);
+	CHECK_EQ(v, switchto_switch_timed(self, &hour), self);
+	CHECK_EQ(v, switchto_switch_timed(self, &no_time), self);
+	CHECK_EQ(v, switchto_switch_until(self, &hour), self);
+	CHECK_ERR(v, switchto_wait(&no_time), ETIMEDOUT);
 
-	CHECK_EQ(&v, switchto_resume(self), 0);
-	CHECK_EQ(&v, switchto_wait(NULL), self);
-	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
+	CHECK_EQ(v, switchto_resume(self), 0);
+	CHECK_EQ(v, switchto_wait(NULL), self);
+	CHECK_ERR(v, switchto_wait(&no_time), ETIMEDOUT);
 
 	/* One that is kept becomes one with it. */
-	CHECK_EQ(&v, switchto_resume(self), 0);
-	CHECK_EQ(&v, switchto_switch(self), self);
-	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
-	verdict_assert(&v);
+	CHECK_EQ(v, switchto_resume(self), 0);
+	CHECK_EQ(v, switchto_switch(self), self);
+	CHECK_ERR(v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-static void no_tid(void **state)
+TEST(no_tid)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
-	refused(&v, 0, EINVAL);
-	refused(&v, -1, EINVAL);
-	refused(&v, -gettid(), EINVAL);
-	refused(&v, INT_MIN, EINVAL);
-	verdict_assert(&v);
+	refused(v, 0, EINVAL);
+	refused(v, -1, EINVAL);
+	refused(v, -gettid(), EINVAL);
+	refused(v, INT_MIN, EINVAL);
 }
 
 /* PID_MAX_LIMIT of the kernel: no TID can be that large. */
-static void too_large(void **state)
+TEST(too_large)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
-	refused(&v, 4194304, ESRCH);
-	refused(&v, 4194305, ESRCH);
+	refused(v, 4194304, ESRCH);
+	refused(v, 4194305, ESRCH);
 	/* The low 22 bits are the caller's own. */
-	refused(&v, 4194304 + gettid(), ESRCH);
-	refused(&v, INT_MAX, ESRCH);
-	verdict_assert(&v);
+	refused(v, 4194304 + gettid(), ESRCH);
+	refused(v, INT_MAX, ESRCH);
 }
 
-static void errno_is_left_alone(void **state)
+TEST(errno_is_left_alone)
 {
 	struct late known = { 0 }, unknown = { 0 };
 	struct sink s = { 0 };
-	struct verdict v = { 0 };
 	unsigned int returns;
 	pid_t targets[4];
 
-	(void)state;
 	late_start(&known, true);
 	late_start(&unknown, false);
 	sink_start(&s);
@@ -426,37 +367,12 @@ static void errno_is_left_alone(void **state)
 
 		errno = 12345;
 		ret = switchto_resume(targets[i]);
-		CHECK_EQ(&v, errno, 12345);
-		CHECK_EQ(&v, ret, 0);
+		CHECK_EQ(v, errno, 12345);
+		CHECK_EQ(v, ret, 0);
 	}
-	CHECK_EQ(&v, switchto_wait(NULL), gettid());
-	late_finish(&known, &v, gettid());
-	late_finish(&unknown, &v, gettid());
+	CHECK_EQ(v, switchto_wait(NULL), gettid());
+	late_finish(&known, v, gettid());
+	late_finish(&unknown, v, gettid());
 	AWAIT(atomic_load(&s.returns) == 1);
-	sink_stop(&s, &v, &returns);
-	verdict_assert(&v);
-}
-
-int suite_resume(void)
-{
-	const struct CMUnitTest cases[] = {
-		CASE("TwoResumesOneReturn", two_resumes_one_return),
-		CASE("LaterResumeGivesTheName", later_resume_gives_the_name),
-		CASE("UnknownThreadGetsItKept", unknown_thread_gets_it_kept),
-		CASE("UnknownThreadGetsOneOfTwo", unknown_thread_gets_one_of_two),
-		CASE("ResumeRacesWithFirstWait", resume_races_with_first_wait),
-		CASE("EarlyResumeThenOwnFilter", early_resume_then_own_filter),
-		CASE("ResumedByUnknownThread", resumed_by_unknown_thread),
-		CASE("AllSignalsBlocked", all_signals_blocked),
-		CASE("SwitchToRunningThread", switch_to_running_thread),
-		CASE("ExitedThread", exited_thread),
-		CASE("NeverExisted", never_existed),
-		CASE("OtherProcess", other_process),
-		CASE("Oneself", oneself),
-		CASE("NoTid", no_tid),
-		CASE("TooLarge", too_large),
-		CASE("ErrnoIsLeftAlone", errno_is_left_alone),
-	};
-
-	return RUN_CASES("resume", cases);
+	sink_stop(&s, v, &returns);
 }

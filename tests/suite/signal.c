@@ -2,19 +2,12 @@
 /* Signals that meet a wait, and resumes that come from handlers. */
 #include "suite.h"
 
-#include <setjmp.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ptrace.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 
 static _Atomic unsigned int handled;
 
 static void handler(int signal)
 {
-	(void)signal;
 	atomic_fetch_add(&handled, 1);
 }
 
@@ -54,11 +47,8 @@ static void runs_a_handler(pthread_t thread)
 }
 
 /* It runs, at once, and its thread sleeps on. The target of a switch has its one resume. */
-static void handler_does_not_end_wait(void **state)
+TEST_IN(signals, handler_does_not_end_wait)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
 	FOR_EACH_FLAGS(flags)
 	{
 		install(handler, *flags);
@@ -73,13 +63,12 @@ static void handler_does_not_end_wait(void **state)
 				runs_a_handler(s.w.thread);
 			}
 			AWAIT(is_parked(s.w.tid) || atomic_load(&s.w.v.failed));
-			CHECK_EQ(&v, switchto_resume(s.w.tid), 0);
-			workers_join(&s.w, 1, &v);
-			sink_stop(&s.sink, &v, &returns);
-			CHECK_EQ(&v, returns, way_switches(way));
+			CHECK_EQ(v, switchto_resume(s.w.tid), 0);
+			workers_join(&s.w, 1, v);
+			sink_stop(&s.sink, v, &returns);
+			CHECK_EQ(v, returns, way_switches(way));
 		}
 	}
-	verdict_assert(&v);
 }
 
 /*
@@ -199,7 +188,6 @@ static void by_stop(struct verdict *v, pid_t child, const pid_t *tids)
 {
 	int status;
 
-	(void)tids;
 	for (int i = 0; i < 10; i++) {
 		kill(child, SIGSTOP);
 		CHECK_EQ(v, waitpid(child, &status, WUNTRACED), child);
@@ -210,16 +198,13 @@ static void by_stop(struct verdict *v, pid_t child, const pid_t *tids)
 	}
 }
 
-static void stop_is_not_noticed(void **state)
+TEST_IN(signals, stop_is_not_noticed)
 {
-	(void)state;
 	not_noticed(by_stop);
 }
 
 static void by_tracer(struct verdict *v, pid_t child, const pid_t *tids)
 {
-	(void)v;
-	(void)child;
 	for (int i = 0; i < 6; i++) {
 		for (int way = 0; way < WAYS; way++) {
 			stop_tracee(tids[way], i & 1);
@@ -228,9 +213,8 @@ static void by_tracer(struct verdict *v, pid_t child, const pid_t *tids)
 	}
 }
 
-static void tracer_is_not_noticed(void **state)
+TEST_IN(signals, tracer_is_not_noticed)
 {
-	(void)state;
 	not_noticed(by_tracer);
 }
 
@@ -293,12 +277,10 @@ static int stopped_timed_body(void *arg)
 	return late ? LATE : 0;
 }
 
-static void stop_keeps_the_deadline(void **state)
+TEST_IN(signals, stop_keeps_the_deadline)
 {
-	struct verdict v = { 0 };
 	int result = LATE;
 
-	(void)state;
 	stopped_wait = 3 * NSEC_PER_SEC;
 	for (int tries = 0; tries < 5 && result == LATE; tries++, stopped_wait *= 2) {
 		const struct timespec while_stopped = to_timespec(stopped_wait / 2);
@@ -310,27 +292,24 @@ static void stop_keeps_the_deadline(void **state)
 		if (hear(t.to_parent[0]) == 0) {
 			began = now_ns();
 			kill(t.child, SIGSTOP);
-			CHECK_EQ(&v, waitpid(t.child, &status, WUNTRACED), t.child);
+			CHECK_EQ(v, waitpid(t.child, &status, WUNTRACED), t.child);
 			nanosleep(&while_stopped, NULL);
 			kill(t.child, SIGCONT);
 			say(t.to_child[1], (int)((now_ns() - began) / 1000000));
 		}
 		result = talk_end(&t);
 	}
-	CHECK_EQ(&v, result, 0);
-	verdict_assert(&v);
+	CHECK_EQ(v, result, 0);
 }
 
 /* The same with handlers that run meanwhile, however many. */
 #define HANDLED_WAIT (NSEC_PER_SEC / 5)
 #define WERE_IT_BEGUN_ANEW (300 * HANDLED_WAIT)
 
-static void handlers_keep_the_deadline(void **state)
+TEST_IN(signals, handlers_keep_the_deadline)
 {
 	const struct timespec between = to_timespec(HANDLED_WAIT / 20);
-	struct verdict v = { 0 };
 
-	(void)state;
 	FOR_EACH_FLAGS(flags)
 	{
 		struct timed_sleeper s[4] = { 0 };
@@ -353,16 +332,15 @@ static void handlers_keep_the_deadline(void **state)
 				pthread_kill(s[j].w.thread, SIGUSR1);
 			nanosleep(&between, NULL);
 		}
-		CHECK(&v, atomic_load(&handled) != before);
+		CHECK(v, atomic_load(&handled) != before);
 		for (int i = 0; i < 4; i++) {
-			workers_join(&s[i].w, 1, &v);
-			CHECK(&v, s[i].ended - s[i].began >= HANDLED_WAIT);
-			CHECK(&v, s[i].ended < until);
-			sink_stop(&s[i].sink, &v, &returns);
-			CHECK_EQ(&v, returns, timed_calls[i].switches);
+			workers_join(&s[i].w, 1, v);
+			CHECK(v, s[i].ended - s[i].began >= HANDLED_WAIT);
+			CHECK(v, s[i].ended < until);
+			sink_stop(&s[i].sink, v, &returns);
+			CHECK_EQ(v, returns, timed_calls[i].switches);
 		}
 	}
-	verdict_assert(&v);
 }
 
 /*
@@ -423,11 +401,8 @@ static int held_body(void *arg)
 	return verdict_status(&v);
 }
 
-static void target_held_by_tracer(void **state)
+TEST_IN(signals, target_held_by_tracer)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
 	for (int i = 0; i < 8; i++) {
 		struct held h = { .timed = i & 1 };
 		bool killed = i & 2;
@@ -439,17 +414,16 @@ static void target_held_by_tracer(void **state)
 			give_up("a child that was to be traced has ended");
 		stop_tracee(target, i & 4);
 		say(h.t.to_child[1], 0);
-		CHECK_EQ(&v, hear(h.t.to_parent[0]), 0);
+		CHECK_EQ(v, hear(h.t.to_parent[0]), 0);
 		if (killed)
 			kill(h.t.child, SIGKILL);
 		else
 			let_go(target);
 		/* A tracee's end is told first, even if it is not the leader. */
 		if (killed)
-			CHECK_EQ(&v, waitpid(target, NULL, __WALL), target);
-		CHECK_EQ(&v, talk_end(&h.t), killed ? 128 + SIGKILL : 0);
+			CHECK_EQ(v, waitpid(target, NULL, __WALL), target);
+		CHECK_EQ(v, talk_end(&h.t), killed ? 128 + SIGKILL : 0);
 	}
-	verdict_assert(&v);
 }
 
 #ifndef UNDER_TSAN /* whose runtime makes futex calls of its own, which are counted here */
@@ -577,22 +551,19 @@ static void for_each_entry(int events, int flags)
 	verdict_assert(&v);
 }
 
-static void signal_pending_on_entry(void **state)
+TEST_IN(signals, signal_pending_on_entry)
 {
-	(void)state;
 	for_each_entry(SIGNAL_COMES, 0);
 	for_each_entry(SIGNAL_COMES, SA_RESTART);
 }
 
-static void value_changed_on_entry(void **state)
+TEST_IN(signals, value_changed_on_entry)
 {
-	(void)state;
 	for_each_entry(RESUME_COMES, 0);
 }
 
-static void resume_and_signal_on_entry(void **state)
+TEST_IN(signals, resume_and_signal_on_entry)
 {
-	(void)state;
 	for_each_entry(SIGNAL_COMES | RESUME_COMES, 0);
 	for_each_entry(SIGNAL_COMES | RESUME_COMES, SA_RESTART);
 }
@@ -601,11 +572,8 @@ static void resume_and_signal_on_entry(void **state)
  * A thread that is stopped in its sleep, resumed there, and has a signal when it
  * goes on: it comes out of the kernel with EINTR and finds the resume.
  */
-static void resume_and_signal_while_stopped(void **state)
+TEST_IN(signals, resume_and_signal_while_stopped)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
 	for (int i = 0; i < 4 * WAYS; i++) {
 		struct entry e = { .way = i / 4 };
 		bool signal_first = i & 1;
@@ -616,20 +584,19 @@ static void resume_and_signal_while_stopped(void **state)
 		if (tid <= 0)
 			give_up("a child that was to be traced has ended");
 		say(e.t.to_child[1], 'p');
-		CHECK_EQ(&v, hear(e.t.to_parent[0]), 0);
+		CHECK_EQ(v, hear(e.t.to_parent[0]), 0);
 		stop_tracee(tid, i & 2);
 		if (signal_first)
-			CHECK_EQ(&v, syscall(SYS_tgkill, e.t.child, tid, SIGUSR1), 0);
+			CHECK_EQ(v, syscall(SYS_tgkill, e.t.child, tid, SIGUSR1), 0);
 		say(e.t.to_child[1], 'r');
-		CHECK_EQ(&v, hear(e.t.to_parent[0]), 0);
+		CHECK_EQ(v, hear(e.t.to_parent[0]), 0);
 		if (!signal_first)
-			CHECK_EQ(&v, syscall(SYS_tgkill, e.t.child, tid, SIGUSR1), 0);
+			CHECK_EQ(v, syscall(SYS_tgkill, e.t.child, tid, SIGUSR1), 0);
 		let_go(tid);
 		say(e.t.to_child[1], 'e');
-		CHECK_EQ(&v, hear(e.t.to_parent[0]), 1);
-		CHECK_EQ(&v, talk_end(&e.t), 0);
+		CHECK_EQ(v, hear(e.t.to_parent[0]), 1);
+		CHECK_EQ(v, talk_end(&e.t), 0);
 	}
-	verdict_assert(&v);
 }
 #endif
 
@@ -638,7 +605,6 @@ static _Thread_local sigjmp_buf way_out;
 
 static void leaving_handler(int signal)
 {
-	(void)signal;
 	siglongjmp(way_out, 1);
 }
 
@@ -657,11 +623,8 @@ static void is_left(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-static void handler_leaves_the_wait(void **state)
+TEST_IN(signals, handler_leaves_the_wait)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
 	for (int i = 0; i < 4 * WAYS; i++) {
 		struct sleeper s = { .way = i / 4 };
 		bool at_once = i & 1;
@@ -674,17 +637,16 @@ static void handler_leaves_the_wait(void **state)
 		pthread_kill(s.w.thread, SIGUSR1);
 		AWAIT(atomic_load(&s.seen));
 		if (at_once)
-			CHECK_EQ(&v, switchto_resume(s.w.tid), 0);
+			CHECK_EQ(v, switchto_resume(s.w.tid), 0);
 		worker_release(&s.w);
 		if (!at_once) {
 			await_parked(s.w.tid);
-			CHECK_EQ(&v, switchto_resume(s.w.tid), 0);
+			CHECK_EQ(v, switchto_resume(s.w.tid), 0);
 		}
-		workers_join(&s.w, 1, &v);
-		sink_stop(&s.sink, &v, &returns);
-		CHECK_EQ(&v, returns, way_switches(s.way));
+		workers_join(&s.w, 1, v);
+		sink_stop(&s.sink, v, &returns);
+		CHECK_EQ(v, returns, way_switches(s.way));
 	}
-	verdict_assert(&v);
 }
 
 /* A handler that forks: in the child alone the wait ends, for who would end it is not there. */
@@ -694,7 +656,6 @@ static void forking_handler(int signal)
 {
 	int saved = errno;
 
-	(void)signal;
 	handlers_child = fork();
 	atomic_fetch_add(&handled, 1);
 	errno = saved;
@@ -725,11 +686,8 @@ static void is_forked(struct worker *w)
 	CHECK_EQ(&w->v, child_status(handlers_child), 0);
 }
 
-static void handler_forks_in_a_wait(void **state)
+TEST_IN(signals, handler_forks_in_a_wait)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
 	FOR_EACH_FLAGS(flags)
 	{
 		install(forking_handler, *flags);
@@ -742,13 +700,12 @@ static void handler_forks_in_a_wait(void **state)
 			await_parked(s.w.tid);
 			await_parked(s.sink.w.tid);
 			runs_a_handler(s.w.thread);
-			CHECK_EQ(&v, switchto_resume(s.w.tid), 0);
-			workers_join(&s.w, 1, &v);
-			sink_stop(&s.sink, &v, &returns);
-			CHECK_EQ(&v, returns, way_switches(way));
+			CHECK_EQ(v, switchto_resume(s.w.tid), 0);
+			workers_join(&s.w, 1, v);
+			sink_stop(&s.sink, v, &returns);
+			CHECK_EQ(v, returns, way_switches(way));
 		}
 	}
-	verdict_assert(&v);
 }
 
 /* A resume and a signal at the same instant: it is what the call returns. */
@@ -764,12 +721,10 @@ static void interrupted_often(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-static void resume_races_with_signal(void **state)
+TEST_IN(signals, resume_races_with_signal)
 {
-	struct verdict v = { 0 };
 	uint32_t seed = 13;
 
-	(void)state;
 	for (int i = 0; i < 2 * WAYS; i++) {
 		struct sleeper s = { .way = i / 2, .rounds = LOOPS(1000) };
 		unsigned int resumes, returns;
@@ -784,21 +739,20 @@ static void resume_races_with_signal(void **state)
 			if (signal_first && resumes < s.rounds)
 				pthread_kill(s.w.thread, SIGUSR1);
 			random_delay(&seed, 2000);
-			CHECK_EQ(&v, switchto_resume(s.w.tid), 0);
+			CHECK_EQ(v, switchto_resume(s.w.tid), 0);
 			random_delay(&seed, 2000);
 			if (!signal_first && resumes < s.rounds)
 				pthread_kill(s.w.thread, SIGUSR1);
 			AWAIT(atomic_load(&s.seen) >= resumes || atomic_load(&s.w.v.failed));
 		}
-		workers_join(&s.w, 1, &v);
-		CHECK_EQ(&v, s.seen, s.rounds);
-		sink_stop(&s.sink, &v, &returns);
+		workers_join(&s.w, 1, v);
+		CHECK_EQ(v, s.seen, s.rounds);
+		sink_stop(&s.sink, v, &returns);
 		if (way_switches(s.way))
-			CHECK(&v, returns > 0 && returns <= s.returned);
+			CHECK(v, returns > 0 && returns <= s.returned);
 		else
-			CHECK_EQ(&v, returns, 0);
+			CHECK_EQ(v, returns, 0);
 	}
-	verdict_assert(&v);
 }
 
 static _Atomic pid_t handler_target;
@@ -808,7 +762,6 @@ static void resuming_handler(int signal)
 {
 	int saved = errno;
 
-	(void)signal;
 	errno = 12345;
 	atomic_store(&handler_result,
 		     switchto_resume(handler_target) == 0 && errno == 12345 ? 1 : -1);
@@ -816,30 +769,26 @@ static void resuming_handler(int signal)
 	atomic_fetch_add(&handled, 1);
 }
 
-static void resume_from_handler(void **state)
+TEST_IN(signals, resume_from_handler)
 {
-	struct verdict v = { 0 };
 	struct sink s = { 0 };
 	unsigned int returns;
 
-	(void)state;
 	install(resuming_handler, 0);
 	sink_start(&s);
 	handler_target = s.w.tid;
 	atomic_store(&handler_result, 0);
 	raise(SIGUSR1);
-	CHECK_EQ(&v, atomic_load(&handler_result), 1);
+	CHECK_EQ(v, atomic_load(&handler_result), 1);
 	AWAIT(atomic_load(&s.returns) == 1);
-	CHECK_EQ(&v, s.last, gettid());
-	sink_stop(&s, &v, &returns);
-	CHECK_EQ(&v, returns, 1);
-	verdict_assert(&v);
+	CHECK_EQ(v, s.last, gettid());
+	sink_stop(&s, v, &returns);
+	CHECK_EQ(v, returns, 1);
 }
 
 /* Of a thread that the library does not know, for one that it does not know either. */
 static void raises(struct worker *w)
 {
-	(void)w;
 	raise(SIGUSR1);
 }
 
@@ -849,22 +798,19 @@ static void takes_one(struct worker *w)
 	CHECK_EQ(&w->v, switchto_wait(&no_time), *(_Atomic pid_t *)w->arg);
 }
 
-static void resume_from_unknown_handler(void **state)
+TEST_IN(signals, resume_from_unknown_handler)
 {
 	struct worker target = { 0 }, raiser = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	install(resuming_handler, 0);
 	worker_start(&target, takes_one, &raiser.tid);
 	handler_target = target.tid;
 	atomic_store(&handler_result, 0);
 	worker_start(&raiser, raises, NULL);
-	workers_join(&raiser, 1, &v);
-	CHECK_EQ(&v, atomic_load(&handler_result), 1);
+	workers_join(&raiser, 1, v);
+	CHECK_EQ(v, atomic_load(&handler_result), 1);
 	worker_release(&target);
-	workers_join(&target, 1, &v);
-	verdict_assert(&v);
+	workers_join(&target, 1, v);
 }
 
 /* How a handler ends a wait: it resumes its thread. Not lost if it comes just before. */
@@ -877,12 +823,10 @@ static void resumed_by_own_handler(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-static void handler_resumes_its_own_thread(void **state)
+TEST_IN(signals, handler_resumes_its_own_thread)
 {
-	struct verdict v = { 0 };
 	uint32_t seed = 19;
 
-	(void)state;
 	for (int i = 0; i < LOOPS(50) * 4 * WAYS; i++) {
 		struct sleeper s = { .way = i / 4 % WAYS };
 		unsigned int returns;
@@ -897,11 +841,10 @@ static void handler_resumes_its_own_thread(void **state)
 		else
 			random_delay(&seed, 20000);
 		pthread_kill(s.w.thread, SIGUSR1);
-		workers_join(&s.w, 1, &v);
-		sink_stop(&s.sink, &v, &returns);
-		CHECK_EQ(&v, returns, way_switches(s.way));
+		workers_join(&s.w, 1, v);
+		sink_stop(&s.sink, v, &returns);
+		CHECK_EQ(v, returns, way_switches(s.way));
 	}
-	verdict_assert(&v);
 }
 
 /*
@@ -953,54 +896,19 @@ static void storm_sends(struct worker *w)
 	atomic_store(&s->over, true);
 }
 
-static void handlers_resume_amid_switches(void **state)
+TEST_IN(signals, handlers_resume_amid_switches)
 {
 	struct storm s = { .signals = LOOPS(2000) };
-	struct verdict v = { 0 };
 	unsigned int returns;
 
-	(void)state;
 	install(resuming_handler, 0);
 	sink_start(&s.sink);
 	handler_target = s.sink.w.tid;
 	worker_start(&s.pair[1], storm_answers, &s);
 	worker_start(&s.pair[0], storm_switches, &s);
 	worker_start(&s.sender, storm_sends, &s);
-	workers_join(&s.sender, 1, &v);
-	workers_join(s.pair, 2, &v);
-	sink_stop(&s.sink, &v, &returns);
-	CHECK_EQ(&v, returns, s.signals);
-	verdict_assert(&v);
-}
-
-int suite_signal(void)
-{
-	const struct CMUnitTest cases[] = {
-		CASE("HandlerDoesNotEndWait", handler_does_not_end_wait),
-		CASE("HandlersKeepTheDeadline", handlers_keep_the_deadline),
-		CASE("StopIsNotNoticed", stop_is_not_noticed),
-		CASE("TracerIsNotNoticed", tracer_is_not_noticed),
-		CASE("StopKeepsTheDeadline", stop_keeps_the_deadline),
-		CASE("TargetHeldByTracer", target_held_by_tracer),
-#ifndef UNDER_TSAN
-		CASE("SignalPendingOnEntry", signal_pending_on_entry),
-		CASE("ValueChangedOnEntry", value_changed_on_entry),
-		CASE("ResumeAndSignalOnEntry", resume_and_signal_on_entry),
-		CASE("ResumeAndSignalWhileStopped", resume_and_signal_while_stopped),
-#endif
-		CASE("HandlerLeavesTheWait", handler_leaves_the_wait),
-		CASE("HandlerForksInAWait", handler_forks_in_a_wait),
-		CASE("ResumeRacesWithSignal", resume_races_with_signal),
-		CASE("ResumeFromHandler", resume_from_handler),
-		CASE("ResumeFromUnknownHandler", resume_from_unknown_handler),
-		CASE("HandlerResumesItsOwnThread", handler_resumes_its_own_thread),
-		CASE("HandlersResumeAmidSwitches", handlers_resume_amid_switches),
-	};
-
-	if (HANDLERS_RUN_LATE) {
-		fprintf(stderr, "signal: skipped: wanted a TSan that runs handlers in parked "
-				"threads, found none; build with Clang 19 or newer\n");
-		return 0;
-	}
-	return RUN_CASES("signal", cases);
+	workers_join(&s.sender, 1, v);
+	workers_join(s.pair, 2, v);
+	sink_stop(&s.sink, v, &returns);
+	CHECK_EQ(v, returns, s.signals);
 }

@@ -14,18 +14,8 @@
 #include <switchto/switchto.h>
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <linux/sched.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x00000080
@@ -189,12 +179,10 @@ static void side_and_class(struct worker *w)
 }
 
 /* Every class on either side: the turns are taken, and nobody's class is another after. */
-static void class_on_either_side(void **state)
+TEST(class_on_either_side)
 {
-	struct verdict v = { 0 };
 	int error = 0;
 
-	(void)state;
 	for (unsigned int a = 0; a < CLASSES && !error; a++) {
 		for (unsigned int b = 0; b < CLASSES && !error; b++) {
 			struct turns t;
@@ -207,13 +195,13 @@ static void class_on_either_side(void **state)
 			for (int i = 1; i >= 0; i--)
 				worker_start(&t.side[i].w, side_and_class, &t.side[i]);
 			for (int i = 0; i < 2; i++)
-				workers_join(&t.side[i].w, 1, &v);
+				workers_join(&t.side[i].w, 1, v);
 			error = t.side[0].error ? t.side[0].error : t.side[1].error;
 			if (!error)
-				CHECK_EQ(&v, t.count, 2 * t.rounds);
+				CHECK_EQ(v, t.count, 2 * t.rounds);
 		}
 	}
-	verdict_assert(&v);
+	verdict_assert(v);
 	if (error) {
 		errno = error;
 		left_out("to set scheduling classes");
@@ -246,27 +234,24 @@ static void is_reclassed(struct worker *w)
 	}
 }
 
-static void class_changes_while_parked(void **state)
+TEST(class_changes_while_parked)
 {
 	const struct timespec hour = { 3600, 0 };
 	struct reclassed r = { .rounds = 3 * CLASSES };
-	struct verdict v = { 0 };
 	bool allowed = set_class(0, &classes[CLASSES - 1]) && set_class(0, &classes[0]);
 
-	(void)state;
 	if (!allowed)
 		left_out("to set scheduling classes");
 	worker_start(&r.w, is_reclassed, &r);
 	for (unsigned int i = 0; i < r.rounds; i++) {
 		atomic_store(&r.class, &classes[i % CLASSES]);
 		await_parked(r.w.tid);
-		CHECK(&v, set_class(r.w.tid, &classes[i % CLASSES]));
-		CHECK_EQ(&v,
+		CHECK(v, set_class(r.w.tid, &classes[i % CLASSES]));
+		CHECK_EQ(v,
 			 i & 1 ? switchto_switch_timed(r.w.tid, &hour) : switchto_switch(r.w.tid),
 			 r.w.tid);
 	}
-	workers_join(&r.w, 1, &v);
-	verdict_assert(&v);
+	workers_join(&r.w, 1, v);
 }
 
 /* --- control groups -------------------------------------------------------------- */
@@ -412,7 +397,6 @@ static int in_groups(void *arg)
 {
 	struct verdict v = { 0 };
 
-	(void)arg;
 	if (!enter_groups()) {
 		fprintf(stderr, "special: wanted control groups below %s, got %s\n", inner,
 			strerror(errno));
@@ -473,9 +457,8 @@ static int different_groups(struct verdict *v)
 	return pair_in_groups(v, "a", "b", 500, 0);
 }
 
-static void threads_in_different_groups(void **state)
+TEST(threads_in_different_groups)
 {
-	(void)state;
 	run_in_groups(different_groups);
 }
 
@@ -497,9 +480,8 @@ static int moved_about(struct verdict *v)
 	return 0;
 }
 
-static void group_changes_while_parked(void **state)
+TEST(group_changes_while_parked)
 {
-	(void)state;
 	run_in_groups(moved_about);
 }
 
@@ -531,9 +513,8 @@ static int target_throttled(struct verdict *v)
 	return pair_under_quota(v, "a");
 }
 
-static void target_in_throttled_group(void **state)
+TEST(target_in_throttled_group)
 {
-	(void)state;
 	run_in_groups(target_throttled);
 }
 
@@ -542,9 +523,8 @@ static int both_throttled(struct verdict *v)
 	return pair_under_quota(v, "b");
 }
 
-static void both_in_throttled_group(void **state)
+TEST(both_in_throttled_group)
 {
-	(void)state;
 	run_in_groups(both_throttled);
 }
 
@@ -690,9 +670,8 @@ static int target_frozen_v2(struct verdict *v)
 	return frozen_target(v, &freezer_v2);
 }
 
-static void target_in_frozen_group(void **state)
+TEST(target_in_frozen_group)
 {
-	(void)state;
 	run_in_groups(target_frozen_v2);
 }
 
@@ -701,9 +680,8 @@ static int sleepers_frozen_v2(struct verdict *v)
 	return frozen_sleepers(v, &freezer_v2);
 }
 
-static void sleepers_in_frozen_group(void **state)
+TEST(sleepers_in_frozen_group)
 {
-	(void)state;
 	run_in_groups(sleepers_frozen_v2);
 }
 
@@ -798,15 +776,13 @@ static void run_in_freezer(freezer_body *body)
 	assert_int_equal(status, 0);
 }
 
-static void target_in_freezer_v1(void **state)
+TEST(target_in_freezer_v1)
 {
-	(void)state;
 	run_in_freezer(frozen_target);
 }
 
-static void sleepers_in_freezer_v1(void **state)
+TEST(sleepers_in_freezer_v1)
 {
-	(void)state;
 	run_in_freezer(frozen_sleepers);
 }
 
@@ -836,9 +812,8 @@ static int apart_by_cpuset(struct verdict *v)
 	return 0;
 }
 
-static void cpuset_excludes_this_cpu(void **state)
+TEST_IN(two_cpus, cpuset_excludes_this_cpu)
 {
-	(void)state;
 	run_in_groups(apart_by_cpuset);
 }
 
@@ -883,9 +858,8 @@ static int moved_by_cpuset(struct verdict *v)
 	return 0;
 }
 
-static void cpuset_changes_while_parked(void **state)
+TEST_IN(two_cpus, cpuset_changes_while_parked)
 {
-	(void)state;
 	run_in_groups(moved_by_cpuset);
 }
 
@@ -961,9 +935,8 @@ static void run_in_time_namespace(long long seconds)
 	assert_int_equal(status, 0);
 }
 
-static void time_namespace(void **state)
+TEST(time_namespace)
 {
-	(void)state;
 	run_in_time_namespace(86400);
 	/* Behind, and no further than the clock has come, which must not be negative. */
 	AWAIT(now_ns() > 8 * NSEC_PER_SEC);
@@ -1024,19 +997,17 @@ static void works_at(struct verdict *v, pid_t tid, pid_t other)
 	CHECK_ERR(v, switchto_switch(other), ESRCH);
 }
 
-static void highest_tids(void **state)
+TEST(highest_tids)
 {
 	/* Both ends of a piece of the table, the middle of all numbers, the last ones. */
 	static const pid_t tids[] = {
 		(1 << 21) - 1, 1 << 21,		(1 << 21) + 1, 4193791,
 		4193792,       HIGHEST_TID - 1, HIGHEST_TID,
 	};
-	struct verdict v = { 0 };
 	struct worker w = { 0 };
 	char before[32];
 	int error;
 
-	(void)state;
 	if (!read_text(PID_MAX, before, sizeof(before)))
 		left_out("kernel.pid_max");
 	/* Only where the machine is there for it: it is the whole machine's. */
@@ -1049,14 +1020,14 @@ static void highest_tids(void **state)
 	error = try_start_as(tids[0], &w, await_release, NULL);
 	if (!error) {
 		worker_release(&w);
-		workers_join(&w, 1, &v);
+		workers_join(&w, 1, v);
 		for (unsigned int i = 0; i < sizeof(tids) / sizeof(tids[0]); i++)
-			works_at(&v, tids[i], tids[(i + 3) % (sizeof(tids) / sizeof(tids[0]))]);
-		CHECK_ERR(&v, switchto_resume(HIGHEST_TID + 1), ESRCH);
+			works_at(v, tids[i], tids[(i + 3) % (sizeof(tids) / sizeof(tids[0]))]);
+		CHECK_ERR(v, switchto_resume(HIGHEST_TID + 1), ESRCH);
 	}
 	if (atoi(before) <= HIGHEST_TID)
 		write_text(PID_MAX, before);
-	verdict_assert(&v);
+	verdict_assert(v);
 	if (error) {
 		errno = error;
 		left_out("to choose a thread's TID (CAP_SYS_ADMIN)");
@@ -1065,43 +1036,8 @@ static void highest_tids(void **state)
 
 /* --- all of it ------------------------------------------------------------------------ */
 
-static int case_start(void **state)
-{
-	watchdog_start(*state);
-	return 0;
-}
-
-static int case_end(void **state)
-{
-	(void)state;
-	watchdog_stop();
-	return 0;
-}
-
-/* clang-format off */
-#define CASE(name, function) { name, function, case_start, case_end, (void *)(uintptr_t)name }
-/* clang-format on */
-
 int main(void)
 {
-	const struct CMUnitTest cases[] = {
-		CASE("ClassOnEitherSide", class_on_either_side),
-		CASE("ClassChangesWhileParked", class_changes_while_parked),
-		CASE("ThreadsInDifferentGroups", threads_in_different_groups),
-		CASE("GroupChangesWhileParked", group_changes_while_parked),
-		CASE("TargetInThrottledGroup", target_in_throttled_group),
-		CASE("BothInThrottledGroup", both_in_throttled_group),
-		CASE("TargetInFrozenGroup", target_in_frozen_group),
-		CASE("SleepersInFrozenGroup", sleepers_in_frozen_group),
-		CASE("TargetInFreezerV1", target_in_freezer_v1),
-		CASE("SleepersInFreezerV1", sleepers_in_freezer_v1),
-		CASE("TimeNamespace", time_namespace),
-		CASE("HighestTids", highest_tids),
-	};
-	const struct CMUnitTest cpus[] = {
-		CASE("CpusetExcludesThisCpu", cpuset_excludes_this_cpu),
-		CASE("CpusetChangesWhileParked", cpuset_changes_while_parked),
-	};
 	int cpu[2], failed;
 
 	if (wants_absent_swap("special"))
@@ -1110,10 +1046,10 @@ int main(void)
 	no_groups_error = errno;
 	have_freezer = make_freezer();
 	no_freezer_error = errno;
-	failed = cmocka_run_group_tests_name("special", cases, NULL, NULL);
+	failed = run_watched_group(NULL);
 	/* Of one CPU nobody can be kept away. */
 	if (two_cpus(cpu) == 2)
-		failed += cmocka_run_group_tests_name("special, CPUs", cpus, NULL, NULL);
+		failed |= run_watched_group("two_cpus");
 	remove_home();
 	remove_freezer();
 	if (failed)

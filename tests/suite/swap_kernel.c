@@ -9,18 +9,10 @@
 
 #include <switchto/switchto.h>
 
-#include <limits.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ptrace.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 
-static void chosen_by_itself(void **state)
+TEST_IN(also_forced, chosen_by_itself)
 {
-	(void)state;
 	assert_string_equal(switchto_backend(), "swap");
 }
 
@@ -37,76 +29,67 @@ static long raw_swap(void *word, uint32_t value, const struct timespec *timeout,
 		       val3);
 }
 
-static void changed_value_wakes(void **state)
+TEST(changed_value_wakes)
 {
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 	uint32_t word = 1, wake = 0;
 
-	(void)state;
 	watchdog_start("ChangedValueWakes");
 	worker_start(&w, waits_on, &wake);
 	await_parked(w.tid);
-	CHECK_ERR(&v, raw_swap(&word, 0, NULL, &wake, 0), EAGAIN);
-	workers_join(&w, 1, &v);
-	verdict_assert(&v);
+	CHECK_ERR(v, raw_swap(&word, 0, NULL, &wake, 0), EAGAIN);
+	workers_join(&w, 1, v);
 }
 
-static void timeout_wakes(void **state)
+TEST(timeout_wakes)
 {
 	const struct timespec time = to_timespec(NSEC_PER_SEC / 100);
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 	uint32_t word = 0, wake = 0;
 	long long before;
 
-	(void)state;
 	watchdog_start("TimeoutWakes");
 	worker_start(&w, waits_on, &wake);
 	await_parked(w.tid);
 	before = now_ns();
-	CHECK_ERR(&v, raw_swap(&word, 0, &time, &wake, 0), ETIMEDOUT);
-	CHECK(&v, now_ns() - before >= to_ns(&time));
-	workers_join(&w, 1, &v);
-	verdict_assert(&v);
+	CHECK_ERR(v, raw_swap(&word, 0, &time, &wake, 0), ETIMEDOUT);
+	CHECK(v, now_ns() - before >= to_ns(&time));
+	workers_join(&w, 1, v);
 }
 
 /*
  * What is wrong with the arguments is said before anybody is woken. Those of the
  * wait half must not be there without it.
  */
-static void arguments_before_effects(void **state)
+TEST(arguments_before_effects)
 {
 	const struct timespec time = to_timespec(NSEC_PER_SEC);
 	static const struct timespec bad_times[] = { { -1, 0 }, { 0, -1 }, { 0, NSEC_PER_SEC } };
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 	uint32_t word[2] = { 0 }, wake = 0;
 	char *kernel_address = (char *)(uintptr_t)(ULONG_MAX & ~0xfffUL);
 
-	(void)state;
 	watchdog_start("ArgumentsBeforeEffects");
 	worker_start(&w, waits_on, &wake);
 	await_parked(w.tid);
 	for (int i = 0; i < 3; i++)
-		CHECK_ERR(&v, raw_swap(word, 0, &bad_times[i], &wake, 0), EINVAL);
-	CHECK_ERR(&v, raw_swap((char *)word + 1, 0, NULL, &wake, 0), EINVAL);
-	CHECK_ERR(&v, raw_swap(kernel_address, 0, NULL, &wake, 0), EFAULT);
-	CHECK_ERR(&v, raw_swap(word, 0, NULL, (char *)&wake + 1, 0), EINVAL);
-	CHECK_ERR(&v, raw_swap(word, 0, NULL, kernel_address, 0), EFAULT);
-	CHECK_ERR(&v, raw_swap(word, 0, NULL, &wake, 1U << 31), EINVAL);
-	CHECK_ERR(&v, raw_swap(NULL, 1, NULL, &wake, 0), EINVAL);
-	CHECK_ERR(&v, raw_swap(NULL, 0, &time, &wake, 0), EINVAL);
+		CHECK_ERR(v, raw_swap(word, 0, &bad_times[i], &wake, 0), EINVAL);
+	CHECK_ERR(v, raw_swap((char *)word + 1, 0, NULL, &wake, 0), EINVAL);
+	CHECK_ERR(v, raw_swap(kernel_address, 0, NULL, &wake, 0), EFAULT);
+	CHECK_ERR(v, raw_swap(word, 0, NULL, (char *)&wake + 1, 0), EINVAL);
+	CHECK_ERR(v, raw_swap(word, 0, NULL, kernel_address, 0), EFAULT);
+	CHECK_ERR(v, raw_swap(word, 0, NULL, &wake, 1U << 31), EINVAL);
+	CHECK_ERR(v, raw_swap(NULL, 1, NULL, &wake, 0), EINVAL);
+	CHECK_ERR(v, raw_swap(NULL, 0, &time, &wake, 0), EINVAL);
 	for (int i = 0; i < 3; i++)
-		CHECK_ERR(&v, raw_swap(NULL, 0, &bad_times[i], &wake, 0), EINVAL);
-	CHECK_ERR(&v, raw_swap(NULL, 0, NULL, &wake, 1U << 31), EINVAL);
-	CHECK_ERR(&v, raw_swap(NULL, 0, NULL, (char *)&wake + 1, 0), EINVAL);
-	CHECK_ERR(&v, raw_swap(NULL, 0, NULL, kernel_address, 0), EFAULT);
-	CHECK_ERR(&v, raw_swap(NULL, 0, NULL, NULL, 0), EINVAL);
-	CHECK(&v, is_parked(w.tid));
-	CHECK_EQ(&v, raw_swap(NULL, 0, NULL, &wake, 0), 1);
-	workers_join(&w, 1, &v);
-	verdict_assert(&v);
+		CHECK_ERR(v, raw_swap(NULL, 0, &bad_times[i], &wake, 0), EINVAL);
+	CHECK_ERR(v, raw_swap(NULL, 0, NULL, &wake, 1U << 31), EINVAL);
+	CHECK_ERR(v, raw_swap(NULL, 0, NULL, (char *)&wake + 1, 0), EINVAL);
+	CHECK_ERR(v, raw_swap(NULL, 0, NULL, kernel_address, 0), EFAULT);
+	CHECK_ERR(v, raw_swap(NULL, 0, NULL, NULL, 0), EINVAL);
+	CHECK(v, is_parked(w.tid));
+	CHECK_EQ(v, raw_swap(NULL, 0, NULL, &wake, 0), 1);
+	workers_join(&w, 1, v);
 }
 
 /*
@@ -145,7 +128,6 @@ static int traced_child(void *arg)
 	struct worker both[2] = { 0 };
 	struct verdict v = { 0 };
 
-	(void)arg;
 	tracer_attach();
 	worker_start(&both[1], traced_body, both);
 	worker_start(&both[0], traced_body, both);
@@ -168,18 +150,16 @@ static void count_call(struct tracee *t, const struct __ptrace_syscall_info *inf
 {
 	struct counts *c = arg;
 
-	(void)t;
 	c->calls++;
 	if (info->entry.nr == SYS_futex && (info->entry.args[1] & FUTEX_CMD_MASK) == FUTEX_SWAP)
 		c->swaps++;
 }
 
-static void one_system_call_per_switch(void **state)
+TEST(one_system_call_per_switch)
 {
 	struct counts c = { 0 };
 	const struct observer observer = { count_mark, count_call, NULL, &c };
 
-	(void)state;
 	watchdog_start("OneSystemCallPerSwitch");
 	assert_int_equal(tracer_run(start_child(traced_child, NULL), &observer), 0);
 	assert_int_equal(c.switches, 2 * TRACED_ROUNDS - 1);
@@ -244,7 +224,7 @@ static int loses_operation(void *arg)
 	return verdict_status(&v);
 }
 
-static void operation_is_lost(void **state)
+TEST_IN(also_forced, operation_is_lost)
 {
 	static const struct loss losses[] = {
 		{ .with_wait = ANSWER(ENOSYS), .wake_only = ANSWER(ENOSYS) },
@@ -257,7 +237,6 @@ static void operation_is_lost(void **state)
 		{ .wake_only = ANSWER(ENOSYS), .for_all = true },
 	};
 
-	(void)state;
 	watchdog_start("OperationIsLost");
 	for (unsigned int i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
 		struct loss loss = losses[i];
@@ -377,48 +356,23 @@ static void weighs_as_one(struct verdict *v, unsigned int threads, unsigned int 
 	CHECK(v, abs(share - fair) <= 30);
 }
 
-static void chain_weighs_one_thread(void **state)
+TEST(chain_weighs_one_thread)
 {
-	struct verdict v = { 0 };
-
-	(void)state;
 	watchdog_start("ChainWeighsOneThread");
-	weighs_as_one(&v, 2, 1);
-	weighs_as_one(&v, 2, 3);
-	weighs_as_one(&v, CHAIN_MOST, 1);
-	weighs_as_one(&v, CHAIN_MOST, 3);
-	verdict_assert(&v);
+	weighs_as_one(v, 2, 1);
+	weighs_as_one(v, 2, 3);
+	weighs_as_one(v, CHAIN_MOST, 1);
+	weighs_as_one(v, CHAIN_MOST, 3);
 }
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest forced[] = {
-		cmocka_unit_test(chosen_by_itself),
-		cmocka_unit_test(operation_is_lost),
-	};
-	const struct CMUnitTest cases[] = {
-		cmocka_unit_test(chosen_by_itself),
-		cmocka_unit_test(changed_value_wakes),
-		cmocka_unit_test(timeout_wakes),
-		cmocka_unit_test(arguments_before_effects),
-		cmocka_unit_test(one_system_call_per_switch),
-		cmocka_unit_test(operation_is_lost),
-		cmocka_unit_test(chain_weighs_one_thread),
-	};
-
-	if (!kernel_has_swap()) {
-		fprintf(stderr, "swap_kernel: skipped: needs the patched kernel, this one has no "
-				"FUTEX_SWAP (vm/test runs it there)\n");
+	if (lacks_swap("swap_kernel"))
 		return SKIPPED;
-	}
 	if (argc == 2 && !strcmp(argv[1], "forced")) {
 		setenv("SWITCHTO_BACKEND", "swap", 1);
-		return cmocka_run_group_tests_name("patched kernel, swap forced", forced, NULL,
-						   NULL) ?
-			       EXIT_FAILURE :
-			       EXIT_SUCCESS;
+		return run_group("also_forced", NULL, NULL);
 	}
 	unsetenv("SWITCHTO_BACKEND");
-	return cmocka_run_group_tests_name("patched kernel", cases, NULL, NULL) ? EXIT_FAILURE :
-										  EXIT_SUCCESS;
+	return run_group("also_forced", NULL, NULL) | run_group(NULL, NULL, NULL);
 }

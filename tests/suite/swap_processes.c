@@ -5,15 +5,7 @@
  */
 #include "support.h"
 
-#include <limits.h>
-#include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 
 #define PAIRS 3
 
@@ -235,12 +227,11 @@ static int one_side(void *arg)
 }
 
 /* Each is below the number of CPUs. No two threads of a process that run have the same one. */
-static void concurrency_ids_stay_apart(void **state)
+TEST(concurrency_ids_stay_apart)
 {
 	int sides[2] = { 0, 1 }, status[2];
 	pid_t child[2];
 
-	(void)state;
 	if (!HAS_AREA || !&__rseq_size || !__rseq_size) {
 		fprintf(stderr, "swap_processes: left out: wanted x86-64 and a C library that "
 				"registers rseq areas, found none\n");
@@ -381,18 +372,16 @@ static int swaps_on_a_mapping_that_stays(void *arg)
 	return verdict_status(&v);
 }
 
-static void mapping_of_the_words_changes(void **state)
+TEST(mapping_of_the_words_changes)
 {
 	struct changing c = { .file = make_file() };
 	int elsewhere_file = make_file(), other = make_file(), status;
 	const int all = PROT_READ | PROT_WRITE;
 	struct pair *bystander = map_words(NULL, all, MAP_SHARED, elsewhere_file);
 	struct worker sleeper = { 0 };
-	struct verdict v = { 0 };
 	long turns;
 	pid_t child;
 
-	(void)state;
 	watchdog_start("mapping_of_the_words_changes");
 	arena_make();
 	c.pair = map_words(NULL, all, MAP_SHARED, c.file);
@@ -413,33 +402,21 @@ static void mapping_of_the_words_changes(void **state)
 	turns = atomic_load(&c.pair->turns);
 	AWAIT(atomic_load(&c.pair->turns) > turns + 100);
 	atomic_store(&arena->over, true);
-	workers_join(&c.w, 1, &v);
+	workers_join(&c.w, 1, v);
 	status = child_status(child);
 	print_message("%ld turns, %ld swaps returned 0, %ld EFAULT\n", atomic_load(&c.pair->turns),
 		      c.returned, c.failed);
-	CHECK(&v, c.returned > 0);
-	CHECK(&v, is_parked(sleeper.tid));
+	CHECK(v, c.returned > 0);
+	CHECK(v, is_parked(sleeper.tid));
 	atomic_store(&bystander->turn[0], 1);
 	raw_futex(&bystander->turn[0], FUTEX_WAKE, 1, NULL, NULL);
-	workers_join(&sleeper, 1, &v);
+	workers_join(&sleeper, 1, v);
 	watchdog_stop();
-	verdict_assert(&v);
+	verdict_assert(v);
 	assert_int_equal(status, 0);
 }
 
 int main(void)
 {
-	const struct CMUnitTest cases[] = {
-		cmocka_unit_test(concurrency_ids_stay_apart),
-		cmocka_unit_test(mapping_of_the_words_changes),
-	};
-
-	if (!kernel_has_swap()) {
-		fprintf(stderr, "swap_processes: skipped: needs the patched kernel, this one has "
-				"no FUTEX_SWAP (vm/test runs it there)\n");
-		return SKIPPED;
-	}
-	return cmocka_run_group_tests_name("swaps between processes", cases, NULL, NULL) ?
-		       EXIT_FAILURE :
-		       EXIT_SUCCESS;
+	return lacks_swap("swap_processes") ? SKIPPED : run_group(NULL, NULL, NULL);
 }

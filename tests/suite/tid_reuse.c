@@ -9,12 +9,6 @@
 
 #include <switchto/switchto.h>
 
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-
 static void unknown(struct worker *w)
 {
 	await_release(w);
@@ -73,73 +67,61 @@ static void succeeds(pid_t tid, struct verdict *v)
 	workers_join(&w, 1, v);
 }
 
-static void after_unknown_owner(void **state)
+TEST(after_unknown_owner)
 {
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	watchdog_start("AfterUnknownOwner");
 	worker_start(&w, unknown, NULL);
-	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	worker_release(&w);
-	workers_join(&w, 1, &v);
-	succeeds(w.tid, &v);
-	verdict_assert(&v);
+	workers_join(&w, 1, v);
+	succeeds(w.tid, v);
 }
 
-static void after_known_owner(void **state)
+TEST(after_known_owner)
 {
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 	atomic_bool over = false;
 
-	(void)state;
 	watchdog_start("AfterKnownOwner");
 	worker_start(&w, known, &over);
 	await_release(&w);
-	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	atomic_store(&over, true);
-	workers_join(&w, 1, &v);
-	succeeds(w.tid, &v);
-	verdict_assert(&v);
+	workers_join(&w, 1, v);
+	succeeds(w.tid, v);
 }
 
-static void after_cancelled_owner(void **state)
+TEST(after_cancelled_owner)
 {
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	watchdog_start("AfterCancelledOwner");
 	worker_start(&w, cancelled, NULL);
 	await_parked(w.tid);
 	pthread_cancel(w.thread);
-	workers_join(&w, 1, &v);
-	succeeds(w.tid, &v);
-	verdict_assert(&v);
+	workers_join(&w, 1, v);
+	succeeds(w.tid, v);
 }
 
 /* It is known no more, but alive: its resume is kept for it, and goes with it. */
-static void after_owner_in_destructor(void **state)
+TEST(after_owner_in_destructor)
 {
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 	atomic_bool over = false;
 
-	(void)state;
 	watchdog_start("AfterOwnerInDestructor");
 	/* After the library's own key, so that this destructor runs after the library's. */
 	switchto_self();
 	assert_int_equal(pthread_key_create(&last_key, last_words), 0);
 	worker_start(&w, lives_on, &over);
 	await_release(&w);
-	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	atomic_store(&over, true);
-	workers_join(&w, 1, &v);
+	workers_join(&w, 1, v);
 	pthread_key_delete(last_key);
-	succeeds(w.tid, &v);
-	verdict_assert(&v);
+	succeeds(w.tid, v);
 }
 
 static void takes_first(struct worker *w)
@@ -150,32 +132,29 @@ static void takes_first(struct worker *w)
 }
 
 /* What was kept for the former owner is gone, what is for the new one is not. */
-static void resume_before_new_owner_is_known(void **state)
+TEST(resume_before_new_owner_is_known)
 {
 	struct worker former = { 0 }, other = { 0 }, w = { 0 };
-	struct verdict v = { 0 };
 	atomic_bool over = true;
 
-	(void)state;
 	watchdog_start("ResumeBeforeNewOwnerIsKnown");
 	worker_start(&former, unknown, NULL);
-	CHECK_EQ(&v, switchto_resume(former.tid), 0);
+	CHECK_EQ(v, switchto_resume(former.tid), 0);
 	worker_release(&former);
-	workers_join(&former, 1, &v);
+	workers_join(&former, 1, v);
 
 	start_as(former.tid, &w, takes_first, NULL);
-	CHECK_EQ(&v, switchto_resume(former.tid), 0);
+	CHECK_EQ(v, switchto_resume(former.tid), 0);
 	worker_release(&w);
-	workers_join(&w, 1, &v);
+	workers_join(&w, 1, v);
 
 	/* And where the owner in between was known. */
 	start_as(former.tid, &other, known, &over);
-	workers_join(&other, 1, &v);
+	workers_join(&other, 1, v);
 	start_as(former.tid, &w, takes_first, NULL);
-	CHECK_EQ(&v, switchto_resume(former.tid), 0);
+	CHECK_EQ(v, switchto_resume(former.tid), 0);
 	worker_release(&w);
-	workers_join(&w, 1, &v);
-	verdict_assert(&v);
+	workers_join(&w, 1, v);
 }
 
 #ifndef UNDER_TSAN /* whose runtime in the child still knows the parent's threads */
@@ -188,18 +167,16 @@ static int succeeds_in_child(void *arg)
 	return verdict_status(&v);
 }
 
-static void after_parents_thread(void **state)
+TEST(after_parents_thread)
 {
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 	pid_t tid, child;
 	int go[2];
 	char byte = 0;
 
-	(void)state;
 	watchdog_start("AfterParentsThread");
 	worker_start(&w, unknown, NULL);
-	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	tid = w.tid;
 	if (pipe(go))
 		give_up("pipe: wanted one, got %s", strerror(errno));
@@ -211,12 +188,11 @@ static void after_parents_thread(void **state)
 		_exit(read(go[0], &byte, 1) == 1 ? succeeds_in_child(&tid) : 1);
 	}
 	worker_release(&w);
-	workers_join(&w, 1, &v);
-	CHECK_EQ(&v, write(go[1], &byte, 1), 1);
-	CHECK_EQ(&v, child_status(child), 0);
+	workers_join(&w, 1, v);
+	CHECK_EQ(v, write(go[1], &byte, 1), 1);
+	CHECK_EQ(v, child_status(child), 0);
 	close(go[0]);
 	close(go[1]);
-	verdict_assert(&v);
 }
 #endif
 
@@ -259,17 +235,15 @@ static void has_nothing(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-static void resumed_while_it_ends(void **state)
+TEST(resumed_while_it_ends)
 {
 	struct estate e = { .rounds = LOOPS(200) };
 	struct worker first = { 0 };
-	struct verdict v = { 0 };
 
-	(void)state;
 	watchdog_start("ResumedWhileItEnds");
 	worker_start(&first, unknown, NULL);
 	worker_release(&first);
-	workers_join(&first, 1, &v);
+	workers_join(&first, 1, v);
 	e.tid = first.tid;
 	worker_start(&e.resumer, resumes_each, &e);
 	for (unsigned int i = 1; i <= e.rounds; i++) {
@@ -277,35 +251,20 @@ static void resumed_while_it_ends(void **state)
 
 		start_as(e.tid, &w, owns_for_a_while, (void *)(uintptr_t)i);
 		atomic_store(&e.begun, i);
-		workers_join(&w, 1, &v);
+		workers_join(&w, 1, v);
 		AWAIT(atomic_load(&e.done) == i);
 		start_as(e.tid, &w, has_nothing, NULL);
-		workers_join(&w, 1, &v);
+		workers_join(&w, 1, v);
 	}
-	workers_join(&e.resumer, 1, &v);
-	verdict_assert(&v);
+	workers_join(&e.resumer, 1, v);
 }
 
 int main(void)
 {
-	const struct CMUnitTest cases[] = {
-		cmocka_unit_test(after_unknown_owner),
-		cmocka_unit_test(after_known_owner),
-		cmocka_unit_test(after_cancelled_owner),
-		cmocka_unit_test(after_owner_in_destructor),
-		cmocka_unit_test(resume_before_new_owner_is_known),
-#ifndef UNDER_TSAN
-		cmocka_unit_test(after_parents_thread),
-#endif
-		cmocka_unit_test(resumed_while_it_ends),
-	};
-
 	if (wants_absent_swap("tid_reuse"))
 		return SKIPPED;
 	watchdog_start("tid_reuse");
 	if (cannot_choose_tids("tid_reuse"))
 		return SKIPPED;
-
-	return cmocka_run_group_tests_name("TID reuse", cases, NULL, NULL) ? EXIT_FAILURE :
-									     EXIT_SUCCESS;
+	return run_group(NULL, NULL, NULL);
 }

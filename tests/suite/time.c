@@ -2,64 +2,55 @@
 /* Timeouts and deadlines. */
 #include "suite.h"
 
-#include <limits.h>
-#include <sys/syscall.h>
-
 /* What @c takes to end @ns from now. */
 static struct timespec from_now(const struct timed_call *c, long long ns)
 {
 	return to_timespec(c->absolute ? now_ns() + ns : ns);
 }
 
-static void never_early(void **state)
+TEST(never_early)
 {
 	const long long times[] = { 0, 500, NSEC_PER_SEC / 100 };
 	struct sink s = { 0 };
-	struct verdict v = { 0 };
 	unsigned int returns;
 
-	(void)state;
 	sink_start(&s);
 	FOR_EACH_TIMED_CALL (c) {
 		for (int i = 0; i < 30; i++) {
 			long long ns = times[i % 3], before = now_ns();
 			struct timespec time = from_now(c, ns);
 
-			CHECK_ERR(&v, c->call(s.w.tid, &time), ETIMEDOUT);
-			CHECK(&v, now_ns() - before >= ns);
+			CHECK_ERR(v, c->call(s.w.tid, &time), ETIMEDOUT);
+			CHECK(v, now_ns() - before >= ns);
 		}
 	}
-	sink_stop(&s, &v, &returns);
-	CHECK(&v, returns > 0);
-	verdict_assert(&v);
+	sink_stop(&s, v, &returns);
+	CHECK(v, returns > 0);
 }
 
 /* A deadline that has passed still takes what is kept, and resumes the target. */
-static void deadline_in_the_past(void **state)
+TEST(deadline_in_the_past)
 {
-	struct verdict v = { 0 };
 	struct sink s = { 0 };
 	unsigned int returns = 0;
 
-	(void)state;
 	sink_start(&s);
 	FOR_EACH_TIMED_CALL (c) {
 		const struct timespec past[] = { { 0, 0 }, from_now(c, c->absolute ? -1 : 0) };
 
 		for (int i = 0; i < 2; i++) {
-			CHECK_ERR(&v, c->call(s.w.tid, &past[i]), ETIMEDOUT);
+			CHECK_ERR(v, c->call(s.w.tid, &past[i]), ETIMEDOUT);
 			returns += c->switches;
 			AWAIT(atomic_load(&s.returns) == returns);
 
-			CHECK_EQ(&v, switchto_resume(gettid()), 0);
-			CHECK_EQ(&v, c->call(s.w.tid, &past[i]), gettid());
+			CHECK_EQ(v, switchto_resume(gettid()), 0);
+			CHECK_EQ(v, c->call(s.w.tid, &past[i]), gettid());
 			returns += c->switches;
 			AWAIT(atomic_load(&s.returns) == returns);
 			await_parked(s.w.tid);
 		}
 	}
-	sink_stop(&s, &v, &returns);
-	verdict_assert(&v);
+	sink_stop(&s, v, &returns);
 }
 
 static const struct timespec bad_times[] = {
@@ -74,29 +65,26 @@ static void takes_what_is_kept(struct worker *w)
 }
 
 /* Refused before any effect, whether the target is parked or not, even with a resume kept. */
-static void bad_time(void **state)
+TEST(bad_time)
 {
 	struct sink parked = { 0 };
 	struct worker running = { 0 };
-	struct verdict v = { 0 };
 	unsigned int returns;
 
-	(void)state;
 	sink_start(&parked);
 	worker_start(&running, takes_what_is_kept, NULL);
-	CHECK_EQ(&v, switchto_resume(gettid()), 0);
+	CHECK_EQ(v, switchto_resume(gettid()), 0);
 	FOR_EACH_TIMED_CALL (c) {
 		for (unsigned int i = 0; i < sizeof(bad_times) / sizeof(bad_times[0]); i++) {
-			CHECK_ERR(&v, c->call(parked.w.tid, &bad_times[i]), EINVAL);
-			CHECK_ERR(&v, c->call(running.tid, &bad_times[i]), EINVAL);
+			CHECK_ERR(v, c->call(parked.w.tid, &bad_times[i]), EINVAL);
+			CHECK_ERR(v, c->call(running.tid, &bad_times[i]), EINVAL);
 		}
 	}
-	CHECK_EQ(&v, switchto_wait(&no_time), gettid());
+	CHECK_EQ(v, switchto_wait(&no_time), gettid());
 	worker_release(&running);
-	workers_join(&running, 1, &v);
-	sink_stop(&parked, &v, &returns);
-	CHECK_EQ(&v, returns, 0);
-	verdict_assert(&v);
+	workers_join(&running, 1, v);
+	sink_stop(&parked, v, &returns);
+	CHECK_EQ(v, returns, 0);
 }
 
 struct far {
@@ -114,7 +102,7 @@ static void sleeps_long(struct worker *w)
 }
 
 /* Further away than any clock goes is as good as for ever, and no overflow makes it now. */
-static void very_far_away(void **state)
+TEST(very_far_away)
 {
 	const struct timespec far[] = {
 		{ LONG_MAX, NSEC_PER_SEC - 1 },
@@ -122,11 +110,9 @@ static void very_far_away(void **state)
 		{ LONG_MAX / NSEC_PER_SEC - 1, 0 },
 		{ INT_MAX, 0 },
 	};
-	struct verdict v = { 0 };
 	struct sink s = { 0 };
 	unsigned int returns;
 
-	(void)state;
 	sink_start(&s);
 	FOR_EACH_TIMED_CALL (c) {
 		for (int i = 0; i < 4; i++) {
@@ -134,23 +120,20 @@ static void very_far_away(void **state)
 
 			worker_start(&f.w, sleeps_long, &f);
 			await_parked(f.w.tid);
-			CHECK_EQ(&v, switchto_resume(f.w.tid), 0);
-			workers_join(&f.w, 1, &v);
+			CHECK_EQ(v, switchto_resume(f.w.tid), 0);
+			workers_join(&f.w, 1, v);
 		}
 	}
-	sink_stop(&s, &v, &returns);
-	verdict_assert(&v);
+	sink_stop(&s, v, &returns);
 }
 
 #ifndef UNDER_TSAN /* which does not know that a thread seen asleep has read it */
 /* The caller may change or give up the timespec while the call sleeps. */
-static void time_is_not_kept(void **state)
+TEST(time_is_not_kept)
 {
-	struct verdict v = { 0 };
 	struct sink s = { 0 };
 	unsigned int returns;
 
-	(void)state;
 	sink_start(&s);
 	FOR_EACH_TIMED_CALL (c) {
 		struct far f = { .c = c, .target = s.w.tid };
@@ -159,11 +142,10 @@ static void time_is_not_kept(void **state)
 		worker_start(&f.w, sleeps_long, &f);
 		await_parked(f.w.tid);
 		f.time = bad_times[0];
-		CHECK_EQ(&v, switchto_resume(f.w.tid), 0);
-		workers_join(&f.w, 1, &v);
+		CHECK_EQ(v, switchto_resume(f.w.tid), 0);
+		workers_join(&f.w, 1, v);
 	}
-	sink_stop(&s, &v, &returns);
-	verdict_assert(&v);
+	sink_stop(&s, v, &returns);
 }
 #endif
 
@@ -201,12 +183,10 @@ static void times_out_often(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-static void resume_races_with_timeout(void **state)
+TEST(resume_races_with_timeout)
 {
-	struct verdict v = { 0 };
 	uint32_t seed = 11;
 
-	(void)state;
 	FOR_EACH_TIMED_CALL (c) {
 		struct race r = { .c = c };
 		unsigned int resumes, returns;
@@ -222,21 +202,20 @@ static void resume_races_with_timeout(void **state)
 				AWAIT(atomic_load(&r.timeouts) != before ||
 				      atomic_load(&r.w.v.failed));
 			random_delay(&seed, 30000);
-			CHECK_EQ(&v, switchto_resume(r.w.tid), 0);
+			CHECK_EQ(v, switchto_resume(r.w.tid), 0);
 			resumes++;
 			AWAIT(atomic_load(&r.seen) >= resumes || atomic_load(&r.w.v.failed));
 		}
 		atomic_store(&r.over, true);
-		workers_join(&r.w, 1, &v);
-		CHECK_EQ(&v, atomic_load(&r.seen), resumes);
-		CHECK(&v, atomic_load(&r.timeouts) >= resumes / 2);
-		sink_stop(&r.sink, &v, &returns);
+		workers_join(&r.w, 1, v);
+		CHECK_EQ(v, atomic_load(&r.seen), resumes);
+		CHECK(v, atomic_load(&r.timeouts) >= resumes / 2);
+		sink_stop(&r.sink, v, &returns);
 		if (c->switches)
-			CHECK(&v, returns > 0 && returns <= r.seen + r.timeouts);
+			CHECK(v, returns > 0 && returns <= r.seen + r.timeouts);
 		else
-			CHECK_EQ(&v, returns, 0);
+			CHECK_EQ(v, returns, 0);
 	}
-	verdict_assert(&v);
 }
 
 /*
@@ -275,15 +254,13 @@ static void wake_nobody(void *word)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-static void stray_wake_ups(void **state)
+TEST(stray_wake_ups)
 {
 	struct strayed s[6] = { 0 };
-	struct verdict v = { 0 };
 	long long until;
 	void *words[6];
 	unsigned int returns;
 
-	(void)state;
 	for (int i = 0; i < 6; i++) {
 		s[i].c = i < 4 ? &timed_calls[i] : NULL;
 		s[i].switches = i < 4 ? s[i].c->switches : i == 5;
@@ -306,33 +283,15 @@ static void stray_wake_ups(void **state)
 	}
 	for (int i = 4; i < 6; i++) {
 		await_parked(s[i].w.tid);
-		CHECK_EQ(&v, switchto_resume(s[i].w.tid), 0);
+		CHECK_EQ(v, switchto_resume(s[i].w.tid), 0);
 	}
 	for (int i = 0; i < 6; i++) {
-		workers_join(&s[i].w, 1, &v);
-		sink_stop(&s[i].sink, &v, &returns);
-		CHECK_EQ(&v, returns, s[i].switches);
+		workers_join(&s[i].w, 1, v);
+		sink_stop(&s[i].sink, v, &returns);
+		CHECK_EQ(v, returns, s[i].switches);
 	}
 	for (int i = 0; i < 4; i++) {
-		CHECK(&v, s[i].ended - s[i].began >= STRAY_TIME);
-		CHECK(&v, s[i].ended < until);
+		CHECK(v, s[i].ended - s[i].began >= STRAY_TIME);
+		CHECK(v, s[i].ended < until);
 	}
-	verdict_assert(&v);
-}
-
-int suite_time(void)
-{
-	const struct CMUnitTest cases[] = {
-		CASE("NeverEarly", never_early),
-		CASE("DeadlineInThePast", deadline_in_the_past),
-		CASE("BadTime", bad_time),
-		CASE("VeryFarAway", very_far_away),
-#ifndef UNDER_TSAN
-		CASE("TimeIsNotKept", time_is_not_kept),
-#endif
-		CASE("ResumeRacesWithTimeout", resume_races_with_timeout),
-		CASE("StrayWakeUps", stray_wake_ups),
-	};
-
-	return RUN_CASES("time", cases);
 }

@@ -72,13 +72,11 @@ void sink_stop(struct sink *s, struct verdict *v, unsigned int *returns)
 
 static pid_t call_wait(pid_t target, const struct timespec *time)
 {
-	(void)target;
 	return switchto_wait(time);
 }
 
 static pid_t call_wait_until(pid_t target, const struct timespec *time)
 {
-	(void)target;
 	return switchto_wait_until(time);
 }
 

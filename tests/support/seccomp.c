@@ -5,11 +5,7 @@
 
 #include <endian.h>
 #include <linux/filter.h>
-#include <poll.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 
 /* A filter loads 32 bits at a time. */
 #if __BYTE_ORDER == __LITTLE_ENDIAN

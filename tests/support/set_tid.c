@@ -8,11 +8,7 @@
 
 #include "seccomp.h"
 
-#include <fcntl.h>
 #include <linux/sched.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/syscall.h>
 
 struct creation {
 	struct worker creator;

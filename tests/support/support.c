@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "support.h"
 
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-
 /*
  * Of the slowest place the tests run in: an emulated machine that shares its
  * host. A test takes a second or so there.
@@ -81,10 +71,85 @@ void check_err(struct verdict *v, long long got, int error, int want, const char
 		     what, got, error, strerror(error), want, strerror(want));
 }
 
+static struct test *tests;
+
+static bool comes_before(const struct test *a, const struct test *b)
+{
+	if (a->first != b->first)
+		return a->first;
+	return strcmp(a->file, b->file) == 0 && a->line < b->line;
+}
+
+void add_test(struct test *test)
+{
+	struct test **at = &tests;
+
+	while (*at && !comes_before(test, *at))
+		at = &(*at)->next;
+	test->next = *at;
+	*at = test;
+}
+
+const char *test_name(void **state)
+{
+	const struct test *test = *state;
+
+	return test->name;
+}
+
+static void run_case(void **state)
+{
+	const struct test *test = *state;
+	struct verdict v = { 0 };
+
+	test->run(&v);
+	verdict_assert(&v);
+}
+
+int run_group(const char *group, CMFixtureFunction start, CMFixtureFunction end)
+{
+	struct CMUnitTest units[100];
+	size_t n = 0;
+
+	for (struct test *test = tests; test; test = test->next) {
+		if (group ? !test->group || strcmp(test->group, group) != 0 : !!test->group)
+			continue;
+		if (n == sizeof(units) / sizeof(units[0]))
+			give_up("%s: wanted at most %zu tests, found more", test->name, n);
+		units[n++] = (struct CMUnitTest){ test->name, run_case, start, end, test };
+	}
+	if (n == 0)
+		give_up("%s: wanted tests of that group, found none", group ? group : "(none)");
+	return _cmocka_run_group_tests(group ? group : "tests", units, n, NULL, NULL) != 0;
+}
+
+static int start_watched(void **state)
+{
+	watchdog_start(test_name(state));
+	return 0;
+}
+
+static int end_watched(void **state)
+{
+	watchdog_stop();
+	return 0;
+}
+
+int run_watched_group(const char *group)
+{
+	return run_group(group, start_watched, end_watched);
+}
+
 void verdict_assert(struct verdict *v)
 {
-	if (atomic_load(&v->failed))
-		fail_msg("%s", v->text);
+	char text[sizeof(v->text)];
+
+	if (!atomic_load(&v->failed))
+		return;
+	memcpy(text, v->text, sizeof(text));
+	/* The next test, which may use it too, has not failed. */
+	*v = (struct verdict){ 0 };
+	fail_msg("%s", text);
 }
 
 int verdict_status(struct verdict *v)
@@ -314,7 +379,6 @@ static void watchdog_bites(int signal)
 {
 	static const char text[] = ": hangs; a wake-up was lost, or this machine is very slow\n";
 
-	(void)signal;
 	if (write(STDERR_FILENO, watched, strlen(watched)) < 0 ||
 	    write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
 		_exit(2);
@@ -413,6 +477,17 @@ bool wants_absent_swap(const char *program)
 	fprintf(stderr,
 		"%s: skipped: backend swap needs the patched kernel, this one has no FUTEX_SWAP "
 		"(vm/test runs it there)\n",
+		program);
+	return true;
+}
+
+bool lacks_swap(const char *program)
+{
+	if (kernel_has_swap())
+		return false;
+	fprintf(stderr,
+		"%s: skipped: needs the patched kernel, this one has no FUTEX_SWAP (vm/test runs it "
+		"there)\n",
 		program);
 	return true;
 }

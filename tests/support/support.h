@@ -13,20 +13,36 @@
  *	CHECK_EQ(&v, switchto_resume(w.tid), 0);
  *	workers_join(&w, 1, &v);
  *	verdict_assert(&v);
+ *
+ * The headers of the system that most of them need are included here, and only here.
  */
 #ifndef SUPPORT_H
 #define SUPPORT_H
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -101,6 +117,46 @@ void check_err(struct verdict *v, long long got, int error, int want, const char
 		long long check_got = (call);                                    \
 		check_err(v, check_got, errno, want, #call, __FILE__, __LINE__); \
 	} while (0)
+
+/*
+ * TEST(name) { ... } is a test. It has a verdict, @v, that is asserted at its end. run_group() runs
+ * the tests of the program, file by file, in the order in which they stand there, but those of
+ * TEST_FIRST() before the others. TEST_IN() is for one of a group that the program runs by its name.
+ */
+#define TEST(name) TEST_OF(NULL, false, name)
+#define TEST_FIRST(name) TEST_OF(NULL, true, name)
+#define TEST_IN(group, name) TEST_OF(#group, false, name)
+
+#define TEST_OF(group, first, name)                                                                \
+	static void name(struct verdict *v);                                                       \
+	__attribute__((constructor)) static void add_##name(void)                                  \
+	{                                                                                          \
+		static struct test test = { #name, name, group, __FILE__, __LINE__, first, NULL }; \
+		add_test(&test);                                                                   \
+	}                                                                                          \
+	static void name(struct verdict *v)
+
+struct test {
+	const char *name;
+	void (*run)(struct verdict *v);
+	const char *group;
+	const char *file;
+	int line;
+	bool first;
+	struct test *next;
+};
+
+void add_test(struct test *test);
+
+/*
+ * The tests of @group, or if that is NULL all that are in none. 0, or 1 if one failed: the exit
+ * status. @start and @end, which may be NULL, stand around each test, with test_name(state).
+ */
+int run_group(const char *group, CMFixtureFunction start, CMFixtureFunction end);
+const char *test_name(void **state);
+
+/* Each under the watchdog. */
+int run_watched_group(const char *group);
 
 /* In the main thread, with no other thread left that the test started. */
 void verdict_assert(struct verdict *v);
@@ -198,5 +254,8 @@ bool kernel_has_swap(void);
  * @program. Then there is nothing to test: SKIPPED.
  */
 bool wants_absent_swap(const char *program);
+
+/* Whether the kernel has no FUTEX_SWAP: the same for a program that tests the kernel's. */
+bool lacks_swap(const char *program);
 
 #endif /* SUPPORT_H */

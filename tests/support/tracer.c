@@ -2,14 +2,7 @@
 #include "tracer.h"
 #include "support.h"
 
-#include <errno.h>
-#include <signal.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/ptrace.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define MARK 0x73776974
 

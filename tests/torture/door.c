@@ -12,13 +12,6 @@
 #include <switchto/door.h>
 #include <switchto/switchto.h>
 
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-
 enum { CALLERS = 4, PEOPLE = CALLERS + 1, SERVER = CALLERS };
 
 /* In memory of all processes. */
@@ -42,7 +35,6 @@ static _Noreturn void fail_with(const char *what, int error)
 /* From now on it does nothing, and nobody can know but by the kernel. */
 static void execs(int signal)
 {
-	(void)signal;
 	execl("/proc/self/exe", "torture_door", self_exec, (char *)NULL);
 	_exit(1);
 }
@@ -60,7 +52,6 @@ static _Noreturn int serves(void *arg)
 	uint32_t seed = (uint32_t)getpid() | 1;
 	int place;
 
-	(void)arg;
 	signal(SIGUSR1, execs);
 	watchdog_stop(); /* the parent's watches */
 	if (!door)

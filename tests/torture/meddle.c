@@ -326,7 +326,6 @@ static bool leave_few_tids(uint64_t *dice)
 	char text[128];
 	int tasks;
 
-	(void)dice;
 	if ((!pid_max_before[0] && !read_file(pid_max, pid_max_before, sizeof(pid_max_before))) ||
 	    !read_file("/proc/loadavg", text, sizeof(text)) ||
 	    sscanf(text, "%*f %*f %*f %*d/%d", &tasks) != 1) {

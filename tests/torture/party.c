@@ -928,7 +928,6 @@ void resuming_handler(int signal)
 	int saved = errno;
 	uint64_t random;
 
-	(void)signal;
 	if (!handler_random || !atomic_load(&shared->started))
 		return;
 	random = next_random(&handler_random);
