@@ -14,7 +14,7 @@ import gdb
 # struct thread, word: src/thread.h. Preprocessor macros are not in the debug information.
 WORD_STATE = 0xC0000000
 WORD_TID = 0x003FFFFF
-UNKNOWN, RUNNING, WAITING, RESUMED = 0x00000000, 0x40000000, 0x80000000, 0xC0000000
+UNREGISTERED, RUNNING, WAITING, RESUMED = 0x00000000, 0x40000000, 0x80000000, 0xC0000000
 TID_LIMIT = 1 << 22
 EARLY_NONE, EARLY_CLOSED = 0, (1 << 64) - 1
 
@@ -72,7 +72,7 @@ class Table:
             leaf = self.leaves[index]
             self.leaf[index] = array(leaf, self.leaf_threads)
         if self.leaf[index] is None:
-            return UNKNOWN, EARLY_NONE
+            return UNREGISTERED, EARLY_NONE
         thread = self.leaf[index][offset]
         return int(thread["word"]), int(thread["early"])
 
@@ -148,7 +148,7 @@ def at_line(function, line):
 
 def state(word, early, waits):
     """In words, and the sort of it for the summary. None: not registered, nothing pending."""
-    if word & WORD_STATE == UNKNOWN:
+    if word & WORD_STATE == UNREGISTERED:
         if early in (EARLY_NONE, EARLY_CLOSED):
             return None
         return "unregistered, resume by %d pending" % (early & WORD_TID), "unregistered"

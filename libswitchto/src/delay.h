@@ -17,14 +17,14 @@
 	X(TAKE)		 /* there is a resume in one's own word, not taken yet */   \
 	X(GIVE_UP)	 /* a timeout or signal is to end the wait, not yet has */  \
 	X(END_FORGOTTEN) /* a thread ends and does not know itself any more */      \
-	X(END_EARLY)	 /* its place for early resumes is open, its word known */  \
+	X(END_EARLY)	 /* its place for early resumes is open, its word stays */  \
 	X(BEGIN_LEAF)	 /* a part of the table is mapped, not in its place yet */  \
 	X(BEGIN_ASKED)	 /* a new thread has looked for an early resume */          \
 	X(BEGIN_SET)	 /* its TLS is set, its word is not published yet */        \
 	X(BEGIN_WORD)	 /* the word is, but the place for early resumes is open */ \
 	X(BEGIN_CLOSED)	 /* an early resume was there, whose is being asked */      \
 	X(BEGIN_EARLY)	 /* it is for this thread, but not in its word yet */       \
-	X(EARLY_LIVES)	 /* an unknown target lives, but who is it? */              \
+	X(EARLY_LIVES)	 /* an unregistered target lives, but who is it? */         \
 	X(EARLY_KNOWN)	 /* its identity is known, its early resume not seen */     \
 	X(EARLY_SEEN)	 /* that has been looked at and not been replaced yet */    \
 	X(EARLY_CLOSED)	 /* it is not the place any more, its word is */            \

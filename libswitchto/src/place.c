@@ -537,7 +537,7 @@ static void unlock(struct thread *thread, pid_t tid, struct work *work)
 
 	while (!atomic_compare_exchange_strong(&thread->placing, &seen, IDLE)) {
 		atomic_store(&thread->placing, BUSY);
-		if ((atomic_load(&thread->word) & WORD_STATE) != UNKNOWN)
+		if ((atomic_load(&thread->word) & WORD_STATE) != UNREGISTERED)
 			move(thread, tid, 0, work);
 		seen = BUSY;
 	}
@@ -596,7 +596,7 @@ void switchto_place_move(struct thread *thread, pid_t tid, int cpu)
 		if (cpu ? atomic_load(&thread->place) != SWITCHTO_FREE &&
 				    (word & WORD_STATE) == RESUMED &&
 				    (word & WORD_TID) == (uint32_t)switchto_this.tid :
-			  (word & WORD_STATE) != UNKNOWN)
+			  (word & WORD_STATE) != UNREGISTERED)
 			move(thread, tid, cpu, work);
 		unlock(thread, tid, work);
 	}
@@ -674,7 +674,7 @@ int switchto_let_go(pid_t tid)
 {
 	struct thread *thread = tid > 0 && tid < TID_LIMIT ? thread_of(tid) : NULL;
 
-	if (!thread || (atomic_load(&thread->word) & WORD_STATE) == UNKNOWN)
+	if (!thread || (atomic_load(&thread->word) & WORD_STATE) == UNREGISTERED)
 		return fail(ESRCH);
 	if (atomic_load_explicit(&thread->cpu, memory_order_relaxed) > 0)
 		switchto_place_move(thread, tid, 0);

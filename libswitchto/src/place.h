@@ -81,7 +81,7 @@ static inline uint32_t place_now(void)
 }
 
 /* @me has taken a resume without a wait: whoever gave that goes on, too. */
-static inline void place_kept(struct thread *me)
+static inline void place_pending(struct thread *me)
 {
 	if (unlikely(atomic_load_explicit(&me->cpu, memory_order_relaxed) > 0) &&
 	    atomic_load_explicit(&me->place, memory_order_relaxed) != SWITCHTO_STAY)

@@ -3,20 +3,10 @@
 #ifndef SWITCHTO_SLEEP_H
 #define SWITCHTO_SLEEP_H
 
-#include <errno.h>
+#include "common.h"
+
 #include <stdbool.h>
 #include <time.h>
-
-#define likely(x) __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
-
-#define NSEC_PER_SEC 1000000000L
-
-static inline int fail(int error)
-{
-	errno = error;
-	return -1;
-}
 
 static inline bool valid_time(const struct timespec *time)
 {

@@ -6,7 +6,7 @@
  *
  *  1. give the target its resume. First, because it can fail (no such thread),
  *     and then nothing must have happened;
- *  2. RUNNING -> WAITING in one's own word. Fails if a resume is kept: that is
+ *  2. RUNNING -> WAITING in one's own word. Fails if a resume is pending: that is
  *     taken, and the target, if it waits, is woken all the same;
  *  3. wake the target and sleep on one's own word while it is WAITING, in one
  *     system call where the kernel has it. A resume that comes between 2 and 3
@@ -39,23 +39,23 @@ static inline uint32_t state_of(const struct thread *thread)
 }
 
 /*
- * Is the calling thread registered? Its word is UNKNOWN in a child forked without handlers, as
+ * Is the calling thread registered? Its word is UNREGISTERED in a child forked without handlers, as
  * by _Fork() or clone(2): the thread has a new TID there.
  */
-static inline bool is_known_as(const struct thread *me)
+static inline bool is_registered_as(const struct thread *me)
 {
 	atomic_signal_fence(memory_order_acquire);
-	return likely(me) && likely(state_of(me) != UNKNOWN);
+	return likely(me) && likely(state_of(me) != UNREGISTERED);
 }
 
-static inline bool is_known(void)
+static inline bool is_registered(void)
 {
-	return is_known_as(switchto_this.thread);
+	return is_registered_as(switchto_this.thread);
 }
 
-static inline bool known(void)
+static inline bool register_self(void)
 {
-	return is_known() || switchto_thread_begin() == 0;
+	return is_registered() || switchto_thread_register() == 0;
 }
 
 /*
@@ -88,7 +88,7 @@ static inline pid_t take(struct thread *me)
 }
 
 /*
- * @running, one's own, -> WAITING; false if a resume is kept. A word that is WAITING
+ * @running, one's own, -> WAITING; false if a resume is pending. A word that is WAITING
  * already is that of a wait which a handler left with siglongjmp().
  */
 static inline bool begin_wait(struct thread *me, uint32_t running)
@@ -175,7 +175,7 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 		switch (state_of(me)) {
 		case RESUMED:
 			return take(me);
-		case UNKNOWN:
+		case UNREGISTERED:
 			return fail(EINTR);
 		}
 
@@ -220,7 +220,7 @@ static inline __attribute__((always_inline)) pid_t wait_until(const struct times
 	int error;
 
 	if (!begin_wait(me, switchto_this.running)) {
-		place_kept(me);
+		place_pending(me);
 		return take(me);
 	}
 	probe(wait);
@@ -290,9 +290,9 @@ static inline int give(pid_t tid, pid_t by, struct thread **target)
 		return tid > 0 ? ESRCH : EINVAL;
 
 	thread = thread_of(tid);
-	seen = thread ? atomic_load_explicit(&thread->word, memory_order_relaxed) : UNKNOWN;
-	if (unlikely((seen & WORD_STATE) == UNKNOWN))
-		return switchto_thread_resume_unknown(tid, by);
+	seen = thread ? atomic_load_explicit(&thread->word, memory_order_relaxed) : UNREGISTERED;
+	if (unlikely((seen & WORD_STATE) == UNREGISTERED))
+		return switchto_thread_resume_unregistered(tid, by);
 	delay_point(SEEN);
 	if (unlikely(!thread_give(thread, &seen, by)))
 		return ESRCH;
@@ -311,7 +311,7 @@ static __attribute__((noinline, cold)) pid_t switch_resumed(struct thread *me,
 		place_resumed(target, tid);
 		thread_wake(target, tid);
 	}
-	place_kept(me);
+	place_pending(me);
 	return take(me);
 }
 
@@ -364,7 +364,7 @@ static void deadline_after(const struct timespec *timeout, struct timespec *stor
 
 int switchto_lend(int how, const void *keeps)
 {
-	if (unlikely(!known()))
+	if (unlikely(!register_self()))
 		return -1;
 	if (!switchto_is_swap)
 		return fail(ENOSYS);
@@ -376,7 +376,7 @@ int switchto_lend(int how, const void *keeps)
 
 pid_t switchto_self(void)
 {
-	return known() ? switchto_this.tid : -1;
+	return register_self() ? switchto_this.tid : -1;
 }
 
 pid_t switchto_wait(const struct timespec *timeout)
@@ -384,7 +384,7 @@ pid_t switchto_wait(const struct timespec *timeout)
 	struct timespec store;
 	const struct timespec *deadline = NULL;
 
-	if (unlikely(!known()))
+	if (unlikely(!register_self()))
 		return -1;
 
 	if (timeout) {
@@ -398,7 +398,7 @@ pid_t switchto_wait(const struct timespec *timeout)
 
 pid_t switchto_wait_until(const struct timespec *deadline)
 {
-	if (unlikely(!known()))
+	if (unlikely(!register_self()))
 		return -1;
 
 	if (deadline && !valid_time(deadline))
@@ -409,7 +409,7 @@ pid_t switchto_wait_until(const struct timespec *deadline)
 
 int switchto_resume(pid_t tid)
 {
-	pid_t by = is_known() ? switchto_this.tid : (pid_t)syscall(SYS_gettid);
+	pid_t by = is_registered() ? switchto_this.tid : (pid_t)syscall(SYS_gettid);
 	int saved = errno;
 	struct thread *target;
 	int error;
@@ -432,7 +432,7 @@ int switchto_resume(pid_t tid)
 /* The whole of it, for a switch that is not the common case. */
 static __attribute__((noinline, cold)) pid_t switch_slow(pid_t tid)
 {
-	if (unlikely(!known()))
+	if (unlikely(!register_self()))
 		return -1;
 
 	return switch_until(tid, NULL);
@@ -454,7 +454,7 @@ static __attribute__((noinline, cold)) pid_t switch_sleep_again(struct thread *m
 
 /*
  * The common case of switch_until() from beginning to end: both threads are
- * known, the target waits, nobody has resumed the caller, the kernel has
+ * registered, the target waits, nobody has resumed the caller, the kernel has
  * FUTEX_SWAP. Whatever is different is a call in tail position of which nothing
  * comes back, so nothing has to be kept on the stack for it.
  */
@@ -465,7 +465,7 @@ pid_t switchto_switch(pid_t tid)
 	int error;
 
 	/* 0 is in range here: no thread has that word. */
-	if (unlikely(!is_known_as(me)) || unlikely((uint32_t)tid >= TID_LIMIT))
+	if (unlikely(!is_registered_as(me)) || unlikely((uint32_t)tid >= TID_LIMIT))
 		return switch_slow(tid);
 
 	target = thread_of(tid);
@@ -505,7 +505,7 @@ pid_t switchto_switch_timed(pid_t tid, const struct timespec *timeout)
 	struct timespec store;
 	const struct timespec *deadline = NULL;
 
-	if (unlikely(!known()))
+	if (unlikely(!register_self()))
 		return -1;
 
 	if (timeout) {
@@ -519,7 +519,7 @@ pid_t switchto_switch_timed(pid_t tid, const struct timespec *timeout)
 
 pid_t switchto_switch_until(pid_t tid, const struct timespec *deadline)
 {
-	if (unlikely(!known()))
+	if (unlikely(!register_self()))
 		return -1;
 
 	if (deadline && !valid_time(deadline))
@@ -530,7 +530,7 @@ pid_t switchto_switch_until(pid_t tid, const struct timespec *deadline)
 
 const char *switchto_backend(void)
 {
-	if (!known())
+	if (!register_self())
 		return NULL;
 
 	return switchto_is_swap ? "swap" : "wake-wait";

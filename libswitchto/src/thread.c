@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * How a thread becomes known, how it ends, and what is done with a resume for
- * one that is alive but not known yet. Nothing here is on the hot path.
+ * How a thread is registered, how it ends, and what is done with a resume for
+ * one that lives and is not registered yet. Nothing here is on the hot path.
  */
 #define _GNU_SOURCE
 #include "thread.h"
@@ -34,14 +34,14 @@ static void thread_end(void *arg)
 	switchto_this.thread = switchto_this.swap = NULL;
 	delay_point(END_FORGOTTEN);
 	/*
-	 * A resume that is kept goes with the thread. In this order: who finds
-	 * the word known has no need of the other, and who finds it UNKNOWN
+	 * A pending resume ends with the thread. In this order: who finds
+	 * the word registered has no need of the other, and who finds it UNREGISTERED
 	 * must not find the other closed.
 	 */
 	atomic_store(&thread->early, EARLY_NONE);
 	delay_point(END_EARLY);
 	switchto_place_end(thread);
-	atomic_exchange_explicit(&thread->word, UNKNOWN | generation, memory_order_acq_rel);
+	atomic_exchange_explicit(&thread->word, UNREGISTERED | generation, memory_order_acq_rel);
 	atomic_store_explicit(&thread->placing, 0, memory_order_release);
 }
 
@@ -55,7 +55,7 @@ static void forked(void)
 	struct thread *me = switchto_this.thread;
 
 	switchto_this.loans = false;
-	if (me && (atomic_load(&me->word) & WORD_STATE) != UNKNOWN)
+	if (me && (atomic_load(&me->word) & WORD_STATE) != UNREGISTERED)
 		return;
 	switchto_this.thread = switchto_this.swap = NULL;
 	pthread_setspecific(thread_key, NULL);
@@ -235,7 +235,7 @@ static int thread_identity(pid_t tid, uint64_t *identity)
 	return 0;
 }
 
-/* What is kept in thread.early of a resume of @tid by @by. 0 or as above. */
+/* What thread.early has of a pending resume of @tid by @by. 0 or as above. */
 static int early_resume(pid_t tid, pid_t by, uint64_t *early)
 {
 	uint64_t identity;
@@ -262,7 +262,7 @@ static bool same_thread(uint64_t early, uint64_t other)
 	return difference == 0 || difference % IDENTITY_KINDS != 0;
 }
 
-int switchto_thread_begin(void)
+int switchto_thread_register(void)
 {
 	uint64_t early, mine = 0;
 	struct thread *thread;
@@ -331,7 +331,7 @@ int switchto_thread_begin(void)
 	return 0;
 }
 
-int switchto_thread_resume_unknown(pid_t tid, pid_t by)
+int switchto_thread_resume_unregistered(pid_t tid, pid_t by)
 {
 	uint64_t early, other, now;
 	struct thread *thread;
@@ -374,7 +374,7 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 	}
 
 	/*
-	 * It has become known meanwhile. Its word before its identity: then the
+	 * It has been registered meanwhile. Its word before its identity: then the
 	 * word is that of the thread we mean, or of none.
 	 */
 	delay_point(EARLY_CLOSED);
@@ -383,7 +383,7 @@ int switchto_thread_resume_unknown(pid_t tid, pid_t by)
 	error = early_resume(tid, by, &now);
 	if (error || !same_thread(now, early))
 		return error ? error : ESRCH;
-	if ((seen & WORD_STATE) == UNKNOWN || !thread_give(thread, &seen, by))
+	if ((seen & WORD_STATE) == UNREGISTERED || !thread_give(thread, &seen, by))
 		return ESRCH;
 	if ((seen & WORD_STATE) == WAITING) {
 		place_resumed(thread, tid);

@@ -9,18 +9,18 @@
  *	31 30 | 29 ... 22  | 21 ... 0
  *	state | generation | TID of the resumer, in state RESUMED only
  *
- *	UNKNOWN	no thread that has this TID has called the library, or it ended
- *	RUNNING	not waiting, no resume kept
+ *	UNREGISTERED	no thread that has this TID has called the library, or it ended
+ *	RUNNING	not waiting, no resume pending
  *	WAITING	about to sleep on the word, or asleep on it
- *	RESUMED	a resume has been given and not been taken yet: kept if the
+ *	RESUMED	a resume has been given and not been taken yet: pending if the
  *		thread runs, on its way out of its wait otherwise
  *
  * Who may change it to what:
  *
- *	the thread itself	UNKNOWN -> RUNNING (its first call)
+ *	the thread itself	UNREGISTERED -> RUNNING (its first call)
  *				RUNNING -> WAITING -> RUNNING (gives up)
  *				RESUMED -> RUNNING (takes the resume)
- *				any -> UNKNOWN (ends)
+ *				any -> UNREGISTERED (ends)
  *	anyone			RUNNING, WAITING, RESUMED -> RESUMED
  *
  * Every change is an atomic read-modify-write. So of several resumes that
@@ -39,7 +39,7 @@
  * indexed by the TID: look-up is two loads, whatever the number of threads,
  * and waits for nobody. Leaves are mapped when the first TID in them appears
  * and stay. They are wiped on fork (MADV_WIPEONFORK, Linux 4.14): in the child
- * every word is UNKNOWN, as the threads they belong to are not there.
+ * every word is UNREGISTERED, as the threads they belong to are not there.
  */
 #ifndef SWITCHTO_THREAD_H
 #define SWITCHTO_THREAD_H
@@ -56,7 +56,7 @@
 #define WORD_GENERATION_ONE 0x00400000u
 #define WORD_TID 0x003fffffu
 
-#define UNKNOWN 0x00000000u
+#define UNREGISTERED 0x00000000u
 #define RUNNING 0x40000000u
 #define WAITING 0x80000000u
 #define RESUMED 0xc0000000u
@@ -76,10 +76,10 @@ _Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2,
 struct thread {
 	_Alignas(64) futex_word word;
 	/*
-	 * A resume for a thread that is not known yet: the resumer's TID, and
+	 * A pending resume for a thread that is not registered yet: the resumer's TID, and
 	 * above it an identity of the thread, for it belongs to that one and
 	 * not to the TID. EARLY_NONE if there is none, EARLY_CLOSED while the
-	 * thread is known: its word is the place then.
+	 * thread is registered: its word is the place then.
 	 */
 	_Atomic uint64_t early;
 
@@ -102,7 +102,7 @@ struct thread {
 };
 
 struct this_thread {
-	struct thread *thread; /* NULL: not known yet */
+	struct thread *thread; /* NULL: not registered yet */
 	struct thread *swap;   /* the same, NULL as well if the backend is another */
 	uint32_t running;      /* RUNNING with this thread's generation */
 	pid_t tid;
@@ -122,7 +122,7 @@ extern HIDDEN _Thread_local struct this_thread switchto_this
 
 extern HIDDEN _Atomic(struct thread *) switchto_threads[TID_LIMIT / LEAF_THREADS];
 
-/* NULL if no TID near @tid has ever been known. @tid is in range. */
+/* NULL if no TID near @tid has ever been registered. @tid is in range. */
 static inline struct thread *thread_of(pid_t tid)
 {
 	uint32_t index = (uint32_t)tid;
@@ -133,23 +133,23 @@ static inline struct thread *thread_of(pid_t tid)
 }
 
 /*
- * Makes the calling thread known: switchto_this.thread is set afterwards. 0, or -1 and
+ * Registers the calling thread: switchto_this.thread is set afterwards. 0, or -1 and
  * errno, the initialization errors.
  */
-HIDDEN int switchto_thread_begin(void);
+HIDDEN int switchto_thread_register(void);
 
 /*
- * Resumes @tid, in range and found UNKNOWN, in the name of @by. 0 or an error
+ * Resumes @tid, in range and found UNREGISTERED, in the name of @by. 0 or an error
  * number: ESRCH, ENOMEM, ENOSYS. Async-signal-safe.
  */
-HIDDEN int switchto_thread_resume_unknown(pid_t tid, pid_t by);
+HIDDEN int switchto_thread_resume_unregistered(pid_t tid, pid_t by);
 
 /* The path of what /proc tells in @file of thread @tid of this process. Async-signal-safe. */
 #define SWITCHTO_TASK_PATH sizeof("/proc/self/task/4194303/status")
 HIDDEN void switchto_task_path(char path[SWITCHTO_TASK_PATH], pid_t tid, const char *file);
 
 /*
- * Sets a resume by @by in @thread, whose word was *@seen, not UNKNOWN, a moment
+ * Sets a resume by @by in @thread, whose word was *@seen, not UNREGISTERED, a moment
  * ago. false if that thread has ended since, and nothing was done. Else *@seen
  * is what was replaced: if its state was WAITING, the thread needs a wake-up.
  */
@@ -160,7 +160,7 @@ static inline bool thread_give(struct thread *thread, uint32_t *seen, pid_t by)
 	while (!atomic_compare_exchange_weak_explicit(&thread->word, seen,
 						      RESUMED | generation | (uint32_t)by,
 						      memory_order_acq_rel, memory_order_relaxed)) {
-		if ((*seen & WORD_STATE) == UNKNOWN || (*seen & WORD_GENERATION) != generation)
+		if ((*seen & WORD_STATE) == UNREGISTERED || (*seen & WORD_GENERATION) != generation)
 			return false;
 	}
 

@@ -2,7 +2,7 @@
 /*
  * What the memory orders of libswitchto/src/ (switchto.c, thread.c, thread.h) are good
  * for, for spin: what a thread wrote before it resumed another is there for that one
- * when its wait returns, and who finds `early` closed finds the word known.
+ * when its wait returns, and who finds `early` closed finds that the thread is registered.
  *
  * In switchto.pml whatever is written is seen by all at once. Here a thread sees no more
  * than C11's release and acquire give it:
@@ -13,7 +13,7 @@
  *  - who reads a message as an acquire knows from then on what it carries;
  *  - an atomic that only reads, a compare and exchange that fails among them, may find
  *    any older value that the thread does not know to be replaced. That is modelled for
- *    the word of thread 1, which is as good as any; it is the one that becomes known.
+ *    the word of thread 1, which is as good as any; it is the one that registers.
  *
  * What is known is a set of data, one bit for what each thread writes before each of its
  * calls, and how many of the values of thread 1's word are replaced. Accesses that are
@@ -22,7 +22,7 @@
  * a sleep: who is woken, or finds the value changed, finds the word as the kernel did.
  *
  * Three threads make any calls: resume, wait, switch; OPS of them (1), thread 1, which
- * becomes known at its first, FIRST (2). Timeouts, signals, ends, reuse and what becomes
+ * registers at its first, FIRST (2). Timeouts, signals, ends, reuse and what becomes
  * of a thread that nobody resumes are switchto.pml's.
  */
 
@@ -38,7 +38,7 @@
 #define CALLS(thread) (thread == 1 -> FIRST : OPS)
 
 #define me _pid
-#define UNKNOWN 0
+#define UNREGISTERED 0
 #define RUNNING 1
 #define WAITING 2
 #define RESUMED 3
@@ -165,7 +165,7 @@ inline load(tid, result) {
 	fi
 }
 
-/* thread_give(). ended: the word was found UNKNOWN. */
+/* thread_give(). ended: the word was found UNREGISTERED. */
 inline thread_give(tid) {
 	ended = false;
 	do
@@ -179,7 +179,7 @@ inline thread_give(tid) {
 		:: else ->
 			load(tid, seen);
 			if
-			:: seen == UNKNOWN ->
+			:: seen == UNREGISTERED ->
 				ended = true;
 				break
 			:: else
@@ -194,8 +194,8 @@ inline thread_wake(tid) {
 	atomic { queued[tid] = false }
 }
 
-/* switchto_thread_resume_unknown(), to thread 1, as far as its thread_give(). */
-inline resume_unknown() {
+/* switchto_thread_resume_unregistered(), to thread 1, as far as its thread_give(). */
+inline resume_unregistered() {
 	atomic { early = value[0]; acquire_from(0, CLOSED_ACQUIRES) };
 	do
 	:: early == EARLY_CLOSED -> break
@@ -219,7 +219,7 @@ inline resume_unknown() {
 		atomic {
 			load_first(seen);
 			/* promised: ESRCH only for a thread that is not there. */
-			assert(seen != UNKNOWN)
+			assert(seen != UNREGISTERED)
 		}
 	:: else -> kept = true
 	fi
@@ -229,7 +229,7 @@ inline resume_unknown() {
 inline give(tid) {
 	atomic { load(tid, seen) };
 	if
-	:: seen == UNKNOWN -> resume_unknown()
+	:: seen == UNREGISTERED -> resume_unregistered()
 	:: else
 	fi;
 	if
@@ -273,7 +273,7 @@ inline sleep() {
 	od
 }
 
-/* switchto_thread_begin(), of thread 1 */
+/* switchto_thread_register(), of thread 1 */
 inline begin() {
 	atomic { write_word(me, RUNNING, release) };
 	atomic {
@@ -355,7 +355,7 @@ proctype Thread() {
 
 init {
 	atomic {
-		value[1] = UNKNOWN;
+		value[1] = UNREGISTERED;
 		value[0] = EARLY_NONE;
 		run Thread();
 		run Thread();

@@ -25,9 +25,9 @@
  *			sleep with siglongjmp()
  *	LATE_WAKE	the kernel takes a sleeper off the queue in one step and
  *			makes it runnable in another
- *	LIFE		threads become known, and thread 1 may end. LIVES=n: n
- *			threads have its TID, one after another. KNOWN: the
- *			others are known from the start, and call thread 1 only.
+ *	LIFE		threads register, and thread 1 may end. LIVES=n: n
+ *			threads have its TID, one after another. REGISTERED: the
+ *			others are registered from the start, and call thread 1 only.
  *			NO_IDENTITY: once, the identity of a thread can't be
  *			had (ENOMEM). KINDS: who asks for an identity may get
  *			one of either kind, each time
@@ -47,7 +47,7 @@
 #endif
 
 /* The word (thread.h), of fewer bits: state 7 6, generation 5 4, TID 3 ... 0 */
-#define UNKNOWN 0
+#define UNREGISTERED 0
 #define RUNNING 64
 #define WAITING 128
 #define RESUMED 192
@@ -75,7 +75,7 @@
 #define SAME_THREAD(e, other) (IDENTITY(e) == IDENTITY(other) || KIND(e) != KIND(other))
 #endif
 
-/* In unknown_look: is what is there replaced without asking again? */
+/* In unregistered_look: is what is there replaced without asking again? */
 #ifdef MUTATION_KINDS_REPLACE
 #define EQUAL(e, other) SAME_THREAD(e, other)
 #else
@@ -91,11 +91,11 @@
 
 #ifndef LIFE
 byte word[4] = RUNNING;
-#elif defined(KNOWN)
-byte word[4] = { UNKNOWN, UNKNOWN, RUNNING, RUNNING };
+#elif defined(REGISTERED)
+byte word[4] = { UNREGISTERED, UNREGISTERED, RUNNING, RUNNING };
 byte early[4] = { EARLY_NONE, EARLY_NONE, EARLY_CLOSED, EARLY_CLOSED };
 #else
-byte word[4] = UNKNOWN;
+byte word[4] = UNREGISTERED;
 byte early[4] = EARLY_NONE;
 #endif
 
@@ -169,7 +169,7 @@ byte life[4] = 1;
 
 /*
  * Of the call that a thread makes: was its target no live thread (NOT_THERE), or
- * did it cease to be known, at some time since the call began? Was it a live
+ * did it cease to be registered, at some time since the call began? Was it a live
  * one (THERE)? What ESRCH and 0 have to be true of.
  */
 #define NOT_THERE 1
@@ -252,11 +252,11 @@ bit no_identity = 1;
 
 /* Has the owner of the word, as it is, changed since it was @seen? */
 #if defined(MUTATION_GIVE_NO_GENERATION)
-#define GIVE_TOO_LATE(now, seen) (STATE(now) == UNKNOWN)
-#elif defined(MUTATION_GIVE_TO_UNKNOWN)
+#define GIVE_TOO_LATE(now, seen) (STATE(now) == UNREGISTERED)
+#elif defined(MUTATION_GIVE_TO_UNREGISTERED)
 #define GIVE_TOO_LATE(now, seen) (GENERATION(now) != GENERATION(seen))
 #else
-#define GIVE_TOO_LATE(now, seen) (STATE(now) == UNKNOWN || GENERATION(now) != GENERATION(seen))
+#define GIVE_TOO_LATE(now, seen) (STATE(now) == UNREGISTERED || GENERATION(now) != GENERATION(seen))
 #endif
 
 /* A resume by @by takes the place of what is in the word of @to. */
@@ -274,7 +274,7 @@ inline set_resumed(to, by, was)
 inline check_owner()
 {
 #ifdef LIFE
-	assert(STATE(word[tid]) != UNKNOWN);
+	assert(STATE(word[tid]) != UNREGISTERED);
 	assert(LIFE_OF(meant) == life[tid]);
 	assert(been[me] & THERE);
 	meant = 0
@@ -354,7 +354,7 @@ inline forget_call()
 #ifdef LIFE
 	meant = 0;
 	other = 0;
-	unknown = 0;
+	unregistered = 0;
 	been[me] = 0;
 #endif
 }
@@ -364,7 +364,7 @@ inline choose_target()
 	if
 #ifdef ENDLESS
 	:: tid = me % 3 + 1
-#elif defined(KNOWN)
+#elif defined(REGISTERED)
 	:: me != 1 -> tid = 1
 	:: me == 1 -> tid = 2
 #ifdef SELF
@@ -396,12 +396,12 @@ inline choose_timeout()
 #endif
 }
 
-/* known(): one's own word, which nobody else makes UNKNOWN or known */
-inline known()
+/* register_self(): one's own word, which nobody else makes UNREGISTERED, nor registers */
+inline register_self()
 {
 #ifdef LIFE
 	if
-	:: STATE(word[me]) == UNKNOWN -> goto switchto_thread_begin
+	:: STATE(word[me]) == UNREGISTERED -> goto switchto_thread_register
 	:: else
 	fi
 #else
@@ -415,10 +415,10 @@ inline give()
 	seen = word[tid];
 #ifdef LIFE
 	if
-	:: STATE(seen) == UNKNOWN ->
+	:: STATE(seen) == UNREGISTERED ->
 		seen = 0;
-		unknown = 1;
-		goto switchto_thread_resume_unknown
+		unregistered = 1;
+		goto switchto_thread_resume_unregistered
 	:: else ->
 		meant = EARLY(life[tid], 0, me)
 	fi;
@@ -426,8 +426,8 @@ inline give()
 	goto thread_give
 }
 
-/* The same where the target can't be unknown: so that what is never reached is a fault. */
-inline give_known()
+/* The same where the target can't be unregistered: so that what is never reached is a fault. */
+inline give_registered()
 {
 	seen = word[tid];
 #ifdef LIFE
@@ -596,7 +596,7 @@ active [3] proctype Thread()
 	byte meant;	/* EARLY(of whom the resume is meant for, me) */
 	byte other;
 	byte lives = LIVES;
-	bit unknown;	/* in switchto_thread_resume_unknown() */
+	bit unregistered;	/* in switchto_thread_resume_unregistered() */
 #endif
 
 idle:
@@ -608,7 +608,7 @@ idle:
 		left = ONE_LESS;
 		op = WAIT;
 		choose_timeout();
-		known();
+		register_self();
 		begin_wait_alone()
 	}
 	/* switchto_resume() */
@@ -644,7 +644,7 @@ idle:
 		op = SWITCH;
 		choose_target();
 		choose_timeout();
-		known();
+		register_self();
 #ifdef BACKEND_SWAP
 		/*
 		 * switchto_switch(): its own load has found WAITING. If not, it
@@ -708,10 +708,10 @@ thread_give:
 			goto idle
 #endif
 #ifdef LIFE
-		/* The end of switchto_thread_resume_unknown(), in a switch */
-		:: op == SWITCH && unknown && wake ->
+		/* The end of switchto_thread_resume_unregistered(), in a switch */
+		:: op == SWITCH && unregistered && wake ->
 			wake = 0;
-			unknown = 0;
+			unregistered = 0;
 			after = TO_BEGIN_WAIT;
 			goto thread_wake
 #endif
@@ -1044,7 +1044,7 @@ sleep_again:
 #endif
 #ifdef LIFE
 		/* That is of a child that a handler forked. */
-		assert(STATE(word[me]) != UNKNOWN);
+		assert(STATE(word[me]) != UNREGISTERED);
 #endif
 #ifdef LIES
 		excuse();
@@ -1168,7 +1168,7 @@ take_store:
 	fi;
 
 #ifdef LIFE
-switchto_thread_begin:
+switchto_thread_register:
 	/* Its identity, if it is asked for it, stays what it is. */
 	if
 	:: atomic {
@@ -1289,8 +1289,8 @@ begun:
 		other = 0;
 		if
 		:: op == WAIT -> begin_wait_alone()
-#ifdef KNOWN
-		:: op == SWITCH -> give_known()
+#ifdef REGISTERED
+		:: op == SWITCH -> give_registered()
 #else
 		:: op == SWITCH -> give()
 #endif
@@ -1298,11 +1298,11 @@ begun:
 	}
 	fi;
 
-switchto_thread_resume_unknown:
+switchto_thread_resume_unregistered:
 	/* thread_lives() */
 	if
 	:: atomic {
-#ifndef MUTATION_UNKNOWN_LIVES
+#ifndef MUTATION_UNREGISTERED_LIVES
 		if
 		:: task[tid] != LIVE -> goto no_such_thread
 		:: else
@@ -1323,7 +1323,7 @@ early_resume:
 		:: task[tid] != FREE -> meant = EARLY(life[tid], START_TIME, me)
 #endif
 		fi;
-		goto unknown_load
+		goto unregistered_load
 	}
 #ifdef NO_IDENTITY
 	:: atomic {
@@ -1335,39 +1335,39 @@ early_resume:
 #endif
 	fi;
 
-unknown_load:
+unregistered_load:
 	if
 	:: atomic {
 		other = early[tid];
-		goto unknown_look
+		goto unregistered_look
 	}
 	fi;
 
-unknown_look:
+unregistered_look:
 	/* No access: what the loop does with what it has found. */
 	if
 	:: atomic {
 		other == EARLY_CLOSED ->
 		other = 0;
-		goto unknown_known
+		goto unregistered_word
 	}
 	:: atomic {
 		IS_RESUME(other) && !EQUAL(other, meant) ->
-#ifndef MUTATION_UNKNOWN_REPLACES_ANY
+#ifndef MUTATION_UNREGISTERED_REPLACES_ANY
 		ask_again();
 #endif
-		goto unknown_exchange
+		goto unregistered_exchange
 	}
 	:: atomic {
 		other == EARLY_NONE || (IS_RESUME(other) && EQUAL(other, meant)) ->
-		goto unknown_exchange
+		goto unregistered_exchange
 	}
 	fi;
 
-unknown_exchange:
+unregistered_exchange:
 	if
 	:: atomic {
-#ifdef MUTATION_UNKNOWN_STORE
+#ifdef MUTATION_UNREGISTERED_STORE
 		true ->
 #else
 		early[tid] == other ->
@@ -1385,41 +1385,41 @@ unknown_exchange:
 		:: op == SWITCH ->
 			meant = 0;
 			other = 0;
-			unknown = 0;
+			unregistered = 0;
 			goto begin_wait_of_switch
 		fi
 	}
-#ifndef MUTATION_UNKNOWN_STORE
+#ifndef MUTATION_UNREGISTERED_STORE
 	:: atomic {
 		early[tid] != other ->
 		other = early[tid];
-		goto unknown_look
+		goto unregistered_look
 	}
 #endif
 	fi;
 
-unknown_known:
+unregistered_word:
 	if
 	:: atomic {
-#ifdef MUTATION_UNKNOWN_IDENTITY_FIRST
+#ifdef MUTATION_UNREGISTERED_IDENTITY_FIRST
 		other = (task[tid] != FREE && life[tid] == LIFE_OF(meant));
 #else
 		seen = word[tid];
 #endif
-		goto unknown_again
+		goto unregistered_again
 	}
 	fi;
 
-unknown_again:
+unregistered_again:
 	if
 	:: atomic {
-#ifdef MUTATION_UNKNOWN_IDENTITY_FIRST
+#ifdef MUTATION_UNREGISTERED_IDENTITY_FIRST
 		seen = word[tid];
 		if
 		:: !other -> goto no_such_thread
 		:: else -> other = 0
 		fi;
-#elif !defined(MUTATION_UNKNOWN_NO_IDENTITY_AGAIN)
+#elif !defined(MUTATION_UNREGISTERED_NO_IDENTITY_AGAIN)
 		ask_again();
 #if defined(KINDS) && !defined(MUTATION_KINDS_GUESSED)
 		/* Of two kinds that is not promised. No step looks at it. */
@@ -1427,7 +1427,7 @@ unknown_again:
 #endif
 #endif
 		if
-		:: STATE(seen) == UNKNOWN -> goto no_such_thread
+		:: STATE(seen) == UNREGISTERED -> goto no_such_thread
 		:: else
 		fi;
 		goto thread_give
@@ -1446,15 +1446,15 @@ no_such_thread:
 
 thread_end:
 	if
-	/* Not known: no destructor. */
+	/* Not registered: no destructor. */
 	:: atomic {
-		STATE(word[me]) == UNKNOWN ->
+		STATE(word[me]) == UNREGISTERED ->
 		goto do_exit
 	}
 	:: atomic {
-		STATE(word[me]) != UNKNOWN ->
-#ifdef MUTATION_END_UNKNOWN_FIRST
-		word[me] = UNKNOWN | GENERATION(my_running);
+		STATE(word[me]) != UNREGISTERED ->
+#ifdef MUTATION_END_UNREGISTERED_FIRST
+		word[me] = UNREGISTERED | GENERATION(my_running);
 		given[me] = 0;
 		BEEN(2, NOT_THERE);
 		BEEN(3, NOT_THERE);
@@ -1468,10 +1468,10 @@ thread_end:
 end_word:
 	if
 	:: atomic {
-#ifdef MUTATION_END_UNKNOWN_FIRST
+#ifdef MUTATION_END_UNREGISTERED_FIRST
 		early[me] = EARLY_NONE;
-#elif !defined(MUTATION_END_STAYS_KNOWN)
-		word[me] = UNKNOWN | GENERATION(my_running);
+#elif !defined(MUTATION_END_STAYS_REGISTERED)
+		word[me] = UNREGISTERED | GENERATION(my_running);
 		/* A resume in the word goes with the thread, as promised. */
 		given[me] = (IS_RESUME(early[me]) && LIFE_OF(early[me]) == life[me]);
 		BEEN(2, NOT_THERE);
@@ -1484,13 +1484,13 @@ end_word:
 ended:
 	if
 #if FIRST > 1
-	/* Another destructor, of the first owner, makes it known again. */
+	/* Another destructor, of the first owner, registers it again. */
 	:: atomic {
 		left > 0 && lives == LIVES ->
 		left = left - 1;
 		op = WAIT;
 		choose_timeout();
-		goto switchto_thread_begin
+		goto switchto_thread_register
 	}
 #endif
 	:: goto do_exit

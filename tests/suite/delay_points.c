@@ -931,7 +931,7 @@ static void forks_in(enum switchto_delay where, bool pending, bool switches)
 		alarm(60);
 		CHECK(&v, got == -1 && error == EINTR);
 		CHECK_ERR(&v, switchto_resume(target.w.tid), ESRCH);
-		CHECK_EQ(&v, thread_of(self)->word & WORD_STATE, UNKNOWN);
+		CHECK_EQ(&v, thread_of(self)->word & WORD_STATE, UNREGISTERED);
 		CHECK_EQ(&v, switchto_self(), gettid());
 		CHECK_ERR(&v, switchto_wait(&moment), ETIMEDOUT);
 		_exit(verdict_status(&v));

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The torture program, of three parts: torture_party.c, the threads and what they
- * check; torture_meddle.c, what happens to them; torture.c, options and watch.
+ * The torture program, of three parts: party.c, the threads and what they
+ * check; meddle.c, what happens to them; torture.c, options and watch.
  *
  * Two processes: the worker is that of the threads, its parent stops and traces it.
  */
 #ifndef TORTURE_H
 #define TORTURE_H
+
+#include "common.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,10 +24,6 @@
 #endif
 #endif
 
-#define likely(x) __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
-
-#define NSEC_PER_SEC 1000000000LL
 #define CACHE_LINE 64
 #define MOST_PARTIES 64
 #define MOST_SEATS 16

@@ -10,6 +10,8 @@
 #define _GNU_SOURCE
 #include "list.h"
 
+#include "../common.h"
+
 struct fair {
 	struct switchto_entry *heap, *running;
 	uint64_t least; /* no ready task is behind this */
@@ -28,7 +30,7 @@ static uint64_t now(void)
 	struct timespec time;
 
 	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+	return (uint64_t)time.tv_sec * NSEC_PER_SEC + (uint64_t)time.tv_nsec;
 }
 
 static bool is_before(const struct switchto_entry *a, const struct switchto_entry *b)

@@ -6,9 +6,9 @@
 #define SWITCHTO_SCHED_SYS_H
 
 #include "../call.h"
+#include "../common.h"
 #include "../tsan.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,12 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define likely(x) __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
 /* For what is on the hot path, and has a probe: GCC takes one for a hundred instructions. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-#define NSEC_PER_SEC 1000000000LL
 #define NEVER INT64_MAX
 
 /* A time on CLOCK_MONOTONIC in ns. */
@@ -46,12 +43,6 @@ long switchto_sched_fault(long number);
  * Errors, inside of the layer: an error number where there is no other result, a negative one where
  * there is. At its edge -1 and errno: fail(), with_errno().
  */
-static inline int fail(int error)
-{
-	errno = error;
-	return -1;
-}
-
 static inline long with_errno(long result)
 {
 	return likely(result >= 0) ? result : fail((int)-result);
