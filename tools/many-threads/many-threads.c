@@ -100,19 +100,6 @@ static _Atomic long slept_before;
 static atomic_flag wrong_said = ATOMIC_FLAG_INIT;
 static atomic_bool wrong;
 
-uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
-
-void nap(void)
-{
-	nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
-}
-
 /* ---- a thread ------------------------------------------------------------ */
 
 /* noinline: wait_here()'s frame, which stays while parked, must be small. */
@@ -360,14 +347,11 @@ static void say_stack_pages(long n, bool verbose)
 /* Waits until *@counter is @want; false if it stands still for too long. */
 static bool await(_Atomic long *counter, long want, const char *what)
 {
-	uint64_t since = now_ns();
-	long seen = -1, now;
+	struct progress progress = { 0 };
+	long now;
 
 	while ((now = atomic_load(counter)) < want) {
-		if (now != seen) {
-			seen = now;
-			since = now_ns();
-		} else if (now_ns() - since > STALL_SECONDS * 1000000000ULL) {
+		if (stands_still(&progress, now)) {
 			fprintf(stderr,
 				"many-threads: wanted %ld threads that %s, found %ld and none more for %d s; a resume or a wake-up was lost: report it with the kernel's version and SWITCHTO_BACKEND\n",
 				want, what, now, STALL_SECONDS);
@@ -381,8 +365,7 @@ static bool await(_Atomic long *counter, long want, const char *what)
 /* As described at the top. */
 static bool await_parked(long n)
 {
-	uint64_t since = now_ns();
-	long seen = -1;
+	struct progress progress = { 0 };
 
 	for (;;) {
 		struct rusage all, own;
@@ -393,10 +376,7 @@ static bool await_parked(long n)
 		asleep = all.ru_nvcsw - own.ru_nvcsw - atomic_load(&slept_before);
 		if (asleep >= n)
 			return true;
-		if (asleep != seen) {
-			seen = asleep;
-			since = now_ns();
-		} else if (now_ns() - since > STALL_SECONDS * 1000000000ULL) {
+		if (stands_still(&progress, asleep)) {
 			fprintf(stderr,
 				"many-threads: wanted %ld threads asleep in switchto_wait(), found %ld and none more for %d s (ru_nvcsw of getrusage()); a kernel that does not count them?\n",
 				n, asleep, STALL_SECONDS);
@@ -599,7 +579,7 @@ static bool nothing_left(const struct snapshot *start, const struct snapshot *pa
 	for (;;) {
 		take_snapshot(&end);
 		left = is_left(start, parked, &end, n, what, sizeof(what));
-		if (!left || now_ns() - since > SECONDS * 1000000000ULL)
+		if (!left || now_ns() - since > SECONDS * NSEC_PER_SEC)
 			break;
 		nanosleep(&(struct timespec){ .tv_nsec = 200000000 }, NULL);
 		shrink(start, parked, n);

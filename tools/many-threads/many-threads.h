@@ -4,13 +4,17 @@
 #define MANY_THREADS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #define PID_MAX_LIMIT 4194304 /* include/linux/threads.h, 64 bits */
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+#define NSEC_PER_SEC 1000000000ULL
 
 /* After so long without progress the run has failed. */
 #define STALL_SECONDS 60
@@ -40,8 +44,31 @@ void say_limits(long wanted, long made, const char *what, int error, size_t byte
 /* storm.c: an exit status. */
 int storm(long threads, long seconds);
 
-/* many-threads.c */
-uint64_t now_ns(void);
-void nap(void);
+static inline uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
+}
+
+static inline void nap(void)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
+}
+
+/* A number that is to change. All 0 at first. */
+struct progress {
+	long seen;
+	uint64_t since;
+};
+
+/* Has it been @now for too long? */
+static inline bool stands_still(struct progress *p, long now)
+{
+	if (!p->since || now != p->seen)
+		*p = (struct progress){ now, now_ns() };
+	return now_ns() - p->since > STALL_SECONDS * NSEC_PER_SEC;
+}
 
 #endif /* MANY_THREADS_H */

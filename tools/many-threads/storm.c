@@ -223,8 +223,9 @@ static long look_round(uint32_t *state, bool closing, long *made, int *error)
 int storm(long threads, long seconds)
 {
 	uint32_t state = 88172645;
-	long made = 0, living, seen = -1;
-	uint64_t end, since;
+	long made = 0, living;
+	struct progress progress = { 0 };
+	uint64_t end;
 	pthread_t resumer;
 	int error;
 
@@ -253,18 +254,14 @@ int storm(long threads, long seconds)
 	}
 
 	/* Long enough, on a slow machine too, to resume some ended threads. */
-	end = now_ns() + (uint64_t)seconds * 1000000000;
-	while ((now_ns() < end || (made < 4 * n_slots && now_ns() < end + 60 * 1000000000ULL)) &&
+	end = now_ns() + (uint64_t)seconds * NSEC_PER_SEC;
+	while ((now_ns() < end || (made < 4 * n_slots && now_ns() < end + 60 * NSEC_PER_SEC)) &&
 	       !error && !atomic_load(&wrong))
 		look_round(&state, false, &made, &error);
 
 	/* The resumer goes on until those that wait have all been resumed. */
-	since = now_ns();
 	while ((living = look_round(&state, true, &made, &error))) {
-		if (living != seen) {
-			seen = living;
-			since = now_ns();
-		} else if (now_ns() - since > STALL_SECONDS * 1000000000ULL) {
+		if (stands_still(&progress, living)) {
 			fprintf(stderr,
 				"many-threads: storm: wanted every thread to end, found %ld that do not return from their wait, resumed for %d s; a wake-up was lost: report it with the kernel's version and SWITCHTO_BACKEND\n",
 				living, STALL_SECONDS);
