@@ -8,185 +8,12 @@
  * The main task of the slot leads if no session does, as at the start.
  */
 #define _GNU_SOURCE
-#include "batch.h"
-#include "crypto.h"
-#include "ring.h"
-#include "server.h"
-#include "stream.h"
-#include "table.h"
-#include "xdp.h"
+#include "udp.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <time.h>
-#include <unistd.h>
-
-/* How long a session stays when it is over, for what the other side may send again. */
-static const int64_t linger = 1000000000;
 
 /* How many places of a full table are looked at; at least a quarter of all is taken, or one of 16. */
 enum { LOOKS = 64 };
-
-/* Packets after which the leader gives way: some of the ways to receive never wait under a flood. */
-enum { TURN = 128 };
-
-struct udp {
-	const struct options *options;
-	unsigned int slot;
-	struct counters *counters;
-	int fd;
-	struct xdp *xdp;   /* instead of the socket */
-	struct ring *ring; /* instead of recvmmsg(2) */
-	struct crypto *crypto;
-	struct switchto_task *main;
-
-	struct switchto_mutex lock; /* of the rest */
-	struct batch *batch;
-	struct table table;
-	atomic_uint busy;   /* sessions that are not done with their packets */
-	bool led;	    /* a task receives */
-	unsigned int taken; /* packets since the leader gave way */
-	atomic_bool over;
-	uint32_t epoch; /* the reaper's */
-	uint32_t hand;	/* where take_over() looks next */
-};
-
-struct session {
-	struct udp *udp;
-	struct sockaddr_in peer;
-	struct switchto_task *task;
-	struct session *next;	    /* among those that have packets of the batch */
-	struct burst *first, *last; /* its packets of the batch */
-	atomic_bool busy, ready;    /* it has packets; it may take them */
-	bool taken;		    /* they are in its hands */
-	atomic_bool idle;	    /* it is to end */
-	uint32_t epoch;		    /* when it last had packets */
-	struct stream *stream;	    /* of the reliable mode */
-};
-
-static void lock(struct udp *udp)
-{
-	switchto_mutex_lock(&udp->lock);
-}
-
-static void unlock(struct udp *udp)
-{
-	switchto_mutex_unlock(&udp->lock);
-}
-
-/* --- send --- */
-
-/* Without the kernel's help in cutting it: the interface can't, or packets are larger than its MTU. */
-static void send_one_by_one(struct udp *udp, const struct msghdr *message)
-{
-	const unsigned int packets = batch_segments(message);
-
-	for (unsigned int i = 0; i < packets; i++) {
-		struct iovec part;
-		const struct msghdr one = batch_one(message, i, &part);
-
-		count(udp->counters, sends, 1);
-		if (switchto_sendmsg(udp->fd, &one, 0, NULL) < 0) {
-			count(udp->counters, unsent, 1);
-			count_more(&udp->counters->packets_out, (uint64_t)-1);
-			count_more(&udp->counters->bytes_out, -(uint64_t)part.iov_len);
-		}
-	}
-}
-
-static ssize_t send_plain(struct udp *udp, const struct msghdr *message)
-{
-	ssize_t n = -1;
-
-	if (!message->msg_controllen)
-		n = sendto(udp->fd, message->msg_iov->iov_base, message->msg_iov->iov_len,
-			   MSG_DONTWAIT, message->msg_name, message->msg_namelen);
-	if (n == -1)
-		n = switchto_sendmsg(udp->fd, message, 0, NULL);
-	return n < 0 ? -1 : 1;
-}
-
-static void send_gathered(struct udp *udp, unsigned int messages, unsigned int packets)
-{
-	struct mmsghdr *out = udp->batch->out;
-
-	/* Those that the kernel refuses are taken off again. */
-	count(udp->counters, packets_out, packets);
-	count(udp->counters, bytes_out, udp->batch->bytes);
-	for (unsigned int done = 0; done < messages;) {
-		ssize_t n = udp->options->io == IO_PLAIN ?
-				    send_plain(udp, &out[done].msg_hdr) :
-				    switchto_sendmmsg(udp->fd, out + done, messages - done, 0,
-						      NULL);
-
-		if (n > 0) {
-			count(udp->counters, sends, 1);
-			done += (unsigned int)n;
-			continue;
-		}
-		if (errno == ECANCELED)
-			return;
-		send_one_by_one(udp, &out[done++].msg_hdr);
-	}
-}
-
-/* With the lock: sends all answers, and what sessions made. */
-static void flush(struct udp *udp)
-{
-	unsigned int messages, packets;
-
-	if (udp->xdp) {
-		xdp_send(udp->xdp, udp->batch, udp->counters);
-		return;
-	}
-	while ((messages = batch_gather(udp->batch, &packets)))
-		send_gathered(udp, messages, packets);
-}
-
-/* --- receive --- */
-
-static int receive_plain(struct udp *udp, const struct timespec *deadline)
-{
-	struct msghdr *message = &udp->batch->in[0].msg_hdr;
-	ssize_t n = -1;
-
-	if (!udp->options->gro) {
-		n = recvfrom(udp->fd, message->msg_iov->iov_base, message->msg_iov->iov_len,
-			     MSG_DONTWAIT | MSG_TRUNC, message->msg_name, &message->msg_namelen);
-		message->msg_flags = n > (ssize_t)message->msg_iov->iov_len ? MSG_TRUNC : 0;
-	}
-	if (n == -1)
-		n = switchto_recvmsg(udp->fd, message, 0, deadline);
-	if (n == -1)
-		return -1;
-	udp->batch->in[0].msg_len = (unsigned int)n;
-	return 1;
-}
-
-/* The next batch: the number of messages, or -1. Without the lock; only the leader calls it. */
-static int receive(struct udp *udp, const struct timespec *deadline)
-{
-	if (udp->taken >= TURN) {
-		udp->taken = 0;
-		if (switchto_yield())
-			return -1;
-	}
-	if (is_server_over()) {
-		errno = ECANCELED;
-		return -1;
-	}
-	if (udp->xdp)
-		return xdp_receive(udp->xdp, udp->batch, deadline);
-	if (udp->ring)
-		return ring_receive(udp->ring, udp->batch, deadline);
-	if (udp->options->io == IO_PLAIN)
-		return receive_plain(udp, deadline);
-	return switchto_recvmmsg(udp->fd, udp->batch->in, udp->batch->capacity, MSG_WAITFORONE,
-				 deadline);
-}
 
 /* Leaves those packets of @burst that are not forged; the text is where the sealed packet was. */
 static void open_burst(struct udp *udp, struct burst *burst)
@@ -257,9 +84,6 @@ static struct session *take_over(struct udp *udp, const struct key *key, const s
 	}
 	return NULL;
 }
-
-static void echo_session(void *session);
-static void reliable_session(void *session);
 
 /* NULL: there is no room. */
 static struct session *begin(struct udp *udp, const struct burst *burst)
@@ -376,12 +200,12 @@ static int lead(struct udp *udp, struct session *leader, const struct timespec *
 	int n, error;
 
 	udp->led = true;
-	flush(udp);
+	udp_flush(udp);
 	if (udp->ring)
 		ring_recycle(udp->ring, udp->batch);
 	batch_prepare(udp->batch);
 	unlock(udp);
-	n = receive(udp, deadline);
+	n = udp_receive(udp, deadline);
 	error = errno;
 	lock(udp);
 	udp->led = false;
@@ -471,7 +295,7 @@ static struct burst *lead_or_wait(struct session *session, const struct timespec
 		if (!udp->busy && !udp->led)
 			switchto_unpark(udp->main);
 		else if (!udp->busy && udp->batch->made_count)
-			flush(udp);
+			udp_flush(udp);
 		unlock(udp);
 		if (switchto_park(deadline))
 			error = errno;
@@ -483,11 +307,7 @@ static struct burst *lead_or_wait(struct session *session, const struct timespec
 	return udp->over ? NULL : take_bursts(session);
 }
 
-/*
- * Ends @session's work with its packets, and waits for the next ones. NULL: it is to end, or
- * @deadline has passed. All but the last session of a batch need no lock.
- */
-static struct burst *next_bursts(struct session *session, const struct timespec *deadline)
+struct burst *next_bursts(struct session *session, const struct timespec *deadline)
 {
 	struct burst *found;
 
@@ -499,7 +319,7 @@ static struct burst *next_bursts(struct session *session, const struct timespec 
 	return lead_or_wait(session, deadline);
 }
 
-static void end_session(struct session *session)
+void end_session(struct session *session)
 {
 	struct udp *udp = session->udp;
 	struct key key;
@@ -523,167 +343,6 @@ static void end_session(struct session *session)
 	switchto_detach(session->task);
 	unlock(udp);
 	free(session);
-}
-
-/* --- echo --- */
-
-/* Sends @burst back as it came. */
-static void answer(struct udp *udp, struct burst *burst)
-{
-	uint32_t size;
-
-	/* The lock is the cipher's, too. */
-	if (udp->crypto) {
-		lock(udp);
-		for (uint32_t offset = 0; offset < burst->size; offset += size) {
-			size = segment_size(burst, offset);
-			crypto_seal(udp->crypto, burst->data + offset, size - CRYPTO_OVERHEAD);
-		}
-		unlock(udp);
-	}
-	burst->answer = burst->size;
-}
-
-static void echo_session(void *arg)
-{
-	struct session *session = arg;
-	struct burst *burst;
-
-	stay_on_cpu_of(session->udp->slot);
-	while ((burst = next_bursts(session, NULL)))
-		for (; burst; burst = burst->next)
-			answer(session->udp, burst);
-	end_session(session);
-}
-
-/* --- the reliable mode --- */
-
-static void take_packets(struct session *session, const struct burst *burst)
-{
-	const uint32_t head = session->udp->crypto ? NONCE_SIZE : 0,
-		       more = session->udp->crypto ? CRYPTO_OVERHEAD : 0;
-	struct counters *counters = session->udp->counters;
-	const int64_t now = now_ns();
-
-	for (uint32_t offset = 0, size; offset < burst->size; offset += size) {
-		enum stream_input what;
-
-		size = segment_size(burst, offset);
-		what = size < more ? STREAM_SHORT :
-				     stream_input(session->stream, burst->data + offset + head,
-						  size - more, now);
-		if (what == STREAM_TAKEN)
-			continue;
-		lock(session->udp);
-		if (what == STREAM_SHORT)
-			count(counters, short_packets, 1);
-		else if (what == STREAM_MALFORMED)
-			count(counters, malformed, 1);
-		else
-			count(counters, strays, 1);
-		unlock(session->udp);
-	}
-}
-
-/* Makes the packets that are to be sent now. They leave with the batch. */
-static void make_packets(struct session *session)
-{
-	struct udp *udp = session->udp;
-	const int64_t now = now_ns();
-	uint8_t packet[STREAM_PACKET];
-	size_t size;
-
-	while ((size = stream_output(session->stream, packet, now))) {
-		const uint32_t head = udp->crypto ? NONCE_SIZE : 0,
-			       more = udp->crypto ? CRYPTO_OVERHEAD : 0;
-		uint8_t *room;
-
-		lock(udp);
-		room = batch_make(udp->batch, &session->peer, (uint32_t)size + more);
-		if (!room) {
-			flush(udp);
-			room = batch_make(udp->batch, &session->peer, (uint32_t)size + more);
-		}
-		if (room) {
-			memcpy(room + head, packet, size);
-			if (udp->crypto)
-				crypto_seal(udp->crypto, room, size);
-		}
-		unlock(udp);
-	}
-}
-
-/* Sends what is due, and waits for packets or the time of the next one. False: it is over. */
-static bool pump(struct session *session, int64_t until)
-{
-	struct burst *burst;
-	struct timespec deadline;
-	int64_t due;
-
-	make_packets(session);
-	if (session->stream->gone)
-		return false;
-	due = stream_due(session->stream);
-	if (due > until)
-		due = until;
-	deadline = as_timespec(due);
-	burst = next_bursts(session, due == INT64_MAX ? NULL : &deadline);
-	for (; burst; burst = burst->next)
-		take_packets(session, burst);
-	return !session->idle && !session->udp->over;
-}
-
-/* As read(2), of one packet: 0 is the end, -1 a session that is over. */
-static int reliable_read(struct session *session, uint8_t *buffer)
-{
-	const uint8_t *data;
-	int n;
-
-	while ((n = stream_read(session->stream, &data)) == -1)
-		if (!pump(session, INT64_MAX))
-			return -1;
-	if (n > 0)
-		memcpy(buffer, data, (size_t)n);
-	return n;
-}
-
-/* All of it, as one packet. */
-static int reliable_write(struct session *session, const void *data, size_t size)
-{
-	while (!stream_can_write(session->stream))
-		if (!pump(session, INT64_MAX))
-			return -1;
-	return stream_write(session->stream, data, size);
-}
-
-static void reliable_close(struct session *session)
-{
-	int64_t until;
-
-	if (reliable_write(session, NULL, 0))
-		return;
-	while (!stream_all_arrived(session->stream))
-		if (!pump(session, INT64_MAX))
-			return;
-	/* The other side may not know yet that its last packets have arrived. */
-	for (until = now_ns() + linger; now_ns() < until;)
-		if (!pump(session, until))
-			return;
-}
-
-static void reliable_session(void *arg)
-{
-	struct session *session = arg;
-	uint8_t buffer[STREAM_PAYLOAD];
-	int n;
-
-	stay_on_cpu_of(session->udp->slot);
-	while ((n = reliable_read(session, buffer)) > 0)
-		if (reliable_write(session, buffer, (size_t)n))
-			break;
-	if (n == 0)
-		reliable_close(session);
-	end_session(session);
 }
 
 /* --- the slot --- */
