@@ -236,7 +236,7 @@ pid_t switchto_switch_until(pid_t tid, const struct timespec *deadline);
  * CPU, whatever is chosen here.) What a thread has before its first call of this is in
  * SWITCHTO_PLACE, "free" or "together"; without that it is SWITCHTO_FREE.
  *
- * A switch to a free thread on an idle CPU takes ten times as long as one to a thread on the
+ * A switch to a free thread on an idle CPU takes many times as long as one to a thread on the
  * caller's CPU. To keep threads together, the library binds them, by sched_setaffinity(2), to
  * one of the CPUs that the program lets them use. It lets them go now and then, so that the
  * kernel can place them anew, and for a while if another thread needs their CPU. A thread
