@@ -4,7 +4,8 @@
 
 The file must be one that git knows, or a folder of such. After a # comes the
 anchor of a heading there, as GitHub makes them. No network: links to other
-sites are not checked. And no page names a line of a file: the next edit moves it.
+sites are not checked. And what pages say of the tree is so: none names a line of a file, which the
+next edit moves; the maps have every folder; counts of what is in the tree are right.
 """
 import os
 import re
@@ -22,6 +23,14 @@ CODE_SPAN = re.compile(r'(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)')
 FENCE = re.compile(r'^ {0,3}(`{3,}|~{3,})')
 HEADING = re.compile(r'^ {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*$')
 LINE_OF_FILE = re.compile(r"[\w-]+\.(?:c|h|cpp|hpp|py|sh):\d+")
+# Page, the words around a count, and what is counted: lines of a file.
+COUNTS = (
+    ("docs/testing.md", r"of the (\d+) \[broken variants\]", r"\[[\w-]+\]\n",
+     ("tests/broken/kernel/variants", "tests/broken/library/variants")),
+    ("docs/testing.md", r"of the patches' (\d+) need", r"\[[\w-]+\]\n", ("tests/broken/kernel/variants",)),
+)
+# The page that has a row for each folder, and where these are.
+MAPS = (("CONTRIBUTING.md", ""), ("docs/testing.md", "tests/"))
 UNDERLINE = re.compile(r'^ {0,3}(=+|-+)[ \t]*$')
 
 
@@ -89,6 +98,23 @@ def known_files():
     return {f for f in listed.stdout.split("\0") if f and os.path.exists(f)}
 
 
+def wrong_counts(texts):
+    for page, words, pattern, files in COUNTS:
+        wanted = sum(len(re.findall("^" + pattern, open(f, encoding="utf-8").read(), re.M)) for f in files)
+        found = re.search(words.replace(" ", r"\s"), texts[page])
+        if not found or int(found[1]) != wanted:
+            yield f"{page}:1: '{words}': wanted {wanted}, as in {' and '.join(files)}, found {found and found[1]}"
+
+
+def wrong_maps(texts, files):
+    for page, under in MAPS:
+        folders = {f[len(under):].split("/")[0] for f in files if f.startswith(under) and "/" in f[len(under):]}
+        rows = "".join(line for line in texts[page].splitlines() if line.startswith("|"))
+        for folder in sorted(folders):
+            if not folder.startswith(".") and f"`{folder}/`" not in rows:
+                yield f"{page}:1: wanted `{folder}/` of ./{under} in a table, found it in none"
+
+
 def main():
     files = known_files()
     folders = {os.path.dirname(f) for f in files}
@@ -129,10 +155,13 @@ def main():
             wrong += 1
             print(f"{page}:{number}: {target}: {fault}")
 
+    for fault in (*wrong_counts(texts), *wrong_maps(texts, files)):
+        wrong += 1
+        print(fault)
     if not links:
         sys.exit(f"tests/static/links.py: wanted relative links in {len(texts)} pages, found none")
     if wrong:
-        sys.exit(f"tests/static/links.py: of {links} relative links and all lines of files, {wrong} are wrong; see above")
+        sys.exit(f"tests/static/links.py: of {links} relative links and what pages say of the tree, {wrong} are wrong; see above")
 
 
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as head may end first
