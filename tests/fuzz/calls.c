@@ -7,19 +7,6 @@
 #include "files.h"
 #include "fuzz.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 /* FUTEX_LOCK_PI2, which not every header has. The last of Linux 6.12. */
 #define LOCK_PI2 13
 /* Newer kernels: FUTEX_ROBUST_UNLOCK and FUTEX_ROBUST_LIST32. */
@@ -1083,7 +1070,7 @@ static void make_group(const struct call *call)
 	if (!set.machine)
 		return;
 	snprintf(path, sizeof(path), "%s%s/cgroup.threads", set.group, groups[call->chance[0] % 3]);
-	write_file(path, "0");
+	write_text(path, "0");
 }
 
 /* A child that sleeps and wakes where its parent does. */

@@ -12,14 +12,6 @@
 #include "files.h"
 #include "fuzz.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #define DEBUG "/sys/kernel/debug/"
 
 /* In the order in which they are set; put back in the other. */
@@ -65,8 +57,8 @@ static struct setting probabilities[] = {
 
 static bool change(struct setting *setting)
 {
-	if (!read_file(setting->path, setting->before, sizeof(setting->before)) ||
-	    !write_file(setting->path, setting->text)) {
+	if (!read_text(setting->path, setting->before, sizeof(setting->before)) ||
+	    !write_text(setting->path, setting->text)) {
 		say("fuzz_futex: --faults: wanted to set %s to %s, got %s; run it as root, "
 		    "on a kernel of kernel/config/debug.config, with debugfs mounted",
 		    setting->path, setting->text, strerror(errno));
@@ -78,7 +70,7 @@ static bool change(struct setting *setting)
 
 static void put_back(struct setting *setting)
 {
-	if (setting->before[0] && !write_file(setting->path, setting->before))
+	if (setting->before[0] && !write_text(setting->path, setting->before))
 		found("wanted to put %s back to %s, got %s", setting->path, setting->before,
 		      strerror(errno));
 	setting->before[0] = '\0';
@@ -117,7 +109,7 @@ void faults_here(bool on)
 		return;
 	/* Writing it is among the things that can be made to fail. */
 	for (int i = 0; i < 1000; i++)
-		if (write_file("/proc/thread-self/make-it-fail", on ? "1" : "0"))
+		if (write_text("/proc/thread-self/make-it-fail", on ? "1" : "0"))
 			return;
 	found("wanted to write make-it-fail, got %s", strerror(errno));
 }
@@ -237,7 +229,7 @@ static bool is_asleep(pid_t tid)
 	char path[64], text[512], *end;
 
 	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
-	if (!read_file(path, text, sizeof(text)))
+	if (!read_text(path, text, sizeof(text)))
 		return false;
 	end = strrchr(text, ')');
 	return end && end[2] == 'S';
@@ -254,7 +246,7 @@ static long no_memory(void)
 {
 	char text[2048], *at;
 
-	if (!read_file(DEBUG "futex_swap", text, sizeof(text)))
+	if (!read_text(DEBUG "futex_swap", text, sizeof(text)))
 		return -1;
 	at = strstr(text, "no_memory ");
 	return at ? atol(at + strlen("no_memory ")) : -1;

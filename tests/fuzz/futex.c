@@ -12,20 +12,7 @@
 #include "files.h"
 #include "fuzz.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
-#include <sched.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define NAME "fuzz_futex"
 #define SIGNAL_INTERRUPT SIGUSR1 /* without SA_RESTART */
@@ -262,7 +249,7 @@ static int process(int which)
 		char path[200];
 
 		snprintf(path, sizeof(path), "%s/cgroup.procs", set.group);
-		if (!write_file(path, "0"))
+		if (!write_text(path, "0"))
 			give_up("%s: wanted to enter the group, got %s", path, strerror(errno));
 	}
 	if (set.only >= 0)
@@ -412,9 +399,9 @@ static void freeze(struct dice *dice)
 	if (!set.machine || roll(dice, 100))
 		return;
 	snprintf(path, sizeof(path), "%s/cgroup.freeze", set.group);
-	write_file(path, "1");
+	write_text(path, "1");
 	pause_us(roll(dice, 3000));
-	if (!write_file(path, "0"))
+	if (!write_text(path, "0"))
 		give_up("%s: wanted to thaw, got %s", path, strerror(errno));
 }
 
@@ -437,7 +424,7 @@ static void tell_all(void)
 
 			snprintf(path, sizeof(path), "/proc/%d/task/%d/%s", process, tid,
 				 files[file]);
-			if (read_file(path, text, 800))
+			if (read_text(path, text, 800))
 				say("    %s: %s", files[file], text);
 		}
 	}
@@ -491,7 +478,7 @@ static void make_groups(void)
 	static const char *const groups[] = { "", "/a", "/b" };
 	char path[200];
 
-	write_file("/sys/fs/cgroup/cgroup.subtree_control", "+cpu");
+	write_text("/sys/fs/cgroup/cgroup.subtree_control", "+cpu");
 	snprintf(set.group, sizeof(set.group), "/sys/fs/cgroup/" NAME ".%d", getpid());
 	for (int i = 0; i < 3; i++) {
 		snprintf(path, sizeof(path), "%s%s", set.group, groups[i]);
@@ -501,12 +488,12 @@ static void make_groups(void)
 		if (!i)
 			continue;
 		strcat(path, "/cgroup.type");
-		if (!write_file(path, "threaded"))
+		if (!write_text(path, "threaded"))
 			give_up("--machine: %s: wanted a threaded group, got %s", path,
 				strerror(errno));
 	}
 	snprintf(path, sizeof(path), "%s/cgroup.subtree_control", set.group);
-	if (!write_file(path, "+cpu"))
+	if (!write_text(path, "+cpu"))
 		give_up("--machine: %s: wanted the controller cpu, got %s", path, strerror(errno));
 }
 

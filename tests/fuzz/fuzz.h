@@ -2,10 +2,10 @@
 /*
  * What the parts of fuzz_futex share.
  *
- *	fuzz_futex.c	processes, threads, signals, the watchdog, the summary
- *	fuzz_calls.c	what is called, with what, and what it may answer
- *	fuzz_memory.c	where the futexes are, and what happens to that memory
- *	fuzz_faults.c	the kernel's fault injection
+ *	futex.c		processes, threads, signals, the watchdog, the summary
+ *	calls.c		what is called, with what, and what it may answer
+ *	memory.c	where the futexes are, and what happens to that memory
+ *	faults.c	the kernel's fault injection
  *
  * The n-th call of worker i follows from the seed, i and n alone, so every call
  * can be made again (--only=i --first=n), and a worker that was killed goes on
@@ -16,20 +16,7 @@
 #define FUZZ_H
 
 #include "dice.h"
-
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/types.h>
-#include <time.h>
-
-#include <linux/futex.h>
-
-/* After <linux/futex.h> */
-#include "futex_swap.h"
+#include "system.h"
 
 #define EXIT_SKIP 77
 #define MOST_WORKERS 64

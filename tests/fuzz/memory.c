@@ -6,17 +6,8 @@
  */
 #include "fuzz.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/userfaultfd.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define BASE 0x200000000000ul
 #define APART (4ul << 20)

@@ -127,14 +127,12 @@ TEST(select_of_two)
 	static const size_t capacities[] = { 0, 3 };
 
 	for (int i = 0; i < 2; i++) {
-		struct switchto_sched *sched = new_sched(NULL);
-
 		assert_int_equal(switchto_chan_create(&chan, sizeof(int), capacities[i]), 0);
 		assert_int_equal(switchto_chan_create(&other, sizeof(int), 0), 0);
-		spawn(sched, receive_from_both, NULL);
-		spawn(sched, send_numbers, &chan);
-		spawn(sched, send_numbers, &other);
-		run_tasks(sched);
+		add_task(receive_from_both, NULL);
+		add_task(send_numbers, &chan);
+		add_task(send_numbers, &other);
+		run_added();
 		switchto_chan_destroy(chan);
 		switchto_chan_destroy(other);
 	}
@@ -165,13 +163,11 @@ static void send_or_receive(void *arg)
 
 TEST(select_both_ways)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
 	assert_int_equal(switchto_chan_create(&other, sizeof(int), 0), 0);
 	for (long i = 0; i < 6; i++)
-		spawn(sched, send_or_receive, (void *)(i % 2));
-	run_tasks(sched);
+		add_task(send_or_receive, (void *)(i % 2));
+	run_added();
 	switchto_chan_destroy(chan);
 	switchto_chan_destroy(other);
 }
@@ -206,12 +202,10 @@ static void cancel_it(void *task)
 
 TEST(in_vain)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
 	atomic_store(&last_step, false);
-	spawn(sched, cancel_it, spawn_handle(sched, wait_in_vain, &chan));
-	run_tasks(sched);
+	add_task(cancel_it, add_handle(wait_in_vain, &chan));
+	run_added();
 	/* In a thread that is no task. */
 	wait_in_vain(NULL);
 	verdict_assert(&verdict);

@@ -180,17 +180,15 @@ static void write_some(void *arg)
 
 TEST(many)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	atomic_store(&got, 0);
 	atomic_store(&served, 0);
 	atomic_store(&step, 0);
 	assert_int_equal(pipe(ends), 0);
 	for (int i = 0; i < MANY; i++) {
-		spawn(sched, read_some, NULL);
-		spawn(sched, write_some, NULL);
+		add_task(read_some, NULL);
+		add_task(write_some, NULL);
 	}
-	run_in_time(sched);
+	run_added_in_time();
 	assert_int_equal(atomic_load(&got), BYTES);
 }
 
@@ -328,13 +326,11 @@ static void ask_and_leave(void *arg)
 
 TEST(reader_behind_a_watcher)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	tcp_pair();
-	spawn(sched, watch_for_the_end, NULL);
-	spawn(sched, answer_bytes, NULL);
-	spawn(sched, ask_and_leave, NULL);
-	run_in_time(sched);
+	add_task(watch_for_the_end, NULL);
+	add_task(answer_bytes, NULL);
+	add_task(ask_and_leave, NULL);
+	run_added_in_time();
 	close(ends[0]);
 }
 

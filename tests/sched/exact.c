@@ -450,12 +450,11 @@ static void cancel_it(void *task)
 TEST(parts_of_writes)
 {
 	static char buffer[65536];
-	struct switchto_sched *sched = new_sched(NULL);
 
 	assert_int_equal(pipe(ends), 0);
 	atomic_store(&writes, false);
-	spawn(sched, cancel_it, spawn_handle(sched, write_in_part, buffer));
-	run_in_time(sched);
+	add_task(cancel_it, add_handle(write_in_part, buffer));
+	run_added_in_time();
 	close_ends();
 }
 
@@ -481,14 +480,12 @@ static void leave(void *arg)
 
 TEST(peer_leaves)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	/* Nothing but the error may tell of it. */
 	signal(SIGPIPE, SIG_DFL);
 	connect_tcp();
-	spawn(sched, write_to_leaver, NULL);
-	spawn(sched, leave, NULL);
-	run_tasks(sched);
+	add_task(write_to_leaver, NULL);
+	add_task(leave, NULL);
+	run_added();
 	close(ends[1]);
 }
 
@@ -882,12 +879,10 @@ static void send_to_full(void *arg)
 TEST(full_receiver)
 {
 	for (int connects = 0; connects < 2; connects++) {
-		struct switchto_sched *sched = new_sched(NULL);
-
 		receiver = bind_unix(SOCK_DGRAM);
-		spawn(sched, receive_slowly, NULL);
-		spawn(sched, send_to_full, connects ? &un : NULL);
-		run_tasks(sched);
+		add_task(receive_slowly, NULL);
+		add_task(send_to_full, connects ? &un : NULL);
+		run_added();
 		switchto_close(receiver);
 	}
 }
@@ -966,14 +961,12 @@ TEST(own_umask)
 
 TEST(fifo)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	make_path();
 	assert_int_equal(mkfifo(path, 0600), 0);
 	atomic_store(&opened, 0);
-	spawn(sched, open_reader, NULL);
-	spawn(sched, open_writer, NULL);
-	run_tasks(sched);
+	add_task(open_reader, NULL);
+	add_task(open_writer, NULL);
+	run_added();
 	remove_path();
 }
 
@@ -1128,13 +1121,11 @@ TEST(whole_files)
 	assert_int_equal(pwrite(file, much, MUCH, HOLE), MUCH);
 	assert_int_equal(pipe(pipes), 0);
 	for (int i = 0; i < 3; i++) {
-		struct switchto_sched *sched = new_sched(NULL);
-
 		assert_int_equal(lseek(file, 0, SEEK_SET), 0);
 		connect_tcp();
-		spawn(sched, send_file, how[i]);
-		spawn(sched, drain_file, &null);
-		run_in_time(sched);
+		add_task(send_file, how[i]);
+		add_task(drain_file, &null);
+		run_added_in_time();
 		assert_int_equal(moved[0], LIMIT);
 		assert_int_equal(moved[1], MUCH / 2);
 		switchto_close(ends[0]);
@@ -1699,15 +1690,13 @@ static void write_to_unix_leaver(void *arg)
 
 TEST(errors_kept)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	connect_udp();
 	run_task_in_time(receive_before_error, NULL);
 	switchto_close(pair[0]);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-	spawn(sched, write_to_unix_leaver, NULL);
-	spawn(sched, leave, NULL);
-	run_in_time(sched);
+	add_task(write_to_unix_leaver, NULL);
+	add_task(leave, NULL);
+	run_added_in_time();
 	close(ends[1]);
 }
 

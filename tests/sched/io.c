@@ -81,12 +81,10 @@ static int new_listener(void)
 
 TEST(server_and_clients)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	spawn(sched, accept_all, (void *)(long)new_listener());
+	add_task(accept_all, (void *)(long)new_listener());
 	for (long i = 0; i < CONNECTIONS; i++)
-		spawn(sched, be_client, (void *)i);
-	run_tasks(sched);
+		add_task(be_client, (void *)i);
+	run_added();
 }
 
 static void connect_to_nobody(void *arg)
@@ -175,12 +173,10 @@ static void read_much(void *arg)
 
 TEST(full_pipe)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	assert_int_equal(pipe(ends), 0);
-	spawn(sched, write_much, NULL);
-	spawn(sched, read_much, &ends[0]);
-	run_tasks(sched);
+	add_task(write_much, NULL);
+	add_task(read_much, &ends[0]);
+	run_added();
 }
 
 static void write_to_nobody(void *arg)
@@ -229,12 +225,10 @@ static void cancel_it(void *task)
 
 TEST(in_vain)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	assert_int_equal(pipe(ends), 0);
 	atomic_store(&last_step, false);
-	spawn(sched, cancel_it, spawn_handle(sched, read_in_vain, NULL));
-	run_tasks(sched);
+	add_task(cancel_it, add_handle(read_in_vain, NULL));
+	run_added();
 }
 
 static void read_until_closed(void *arg)
@@ -265,11 +259,9 @@ static void close_it(void *task)
 TEST(closed_during_a_read)
 {
 	for (int i = 0; i < LOOPS(100); i++) {
-		struct switchto_sched *sched = new_sched(NULL);
-
 		assert_int_equal(pipe(ends), 0);
-		spawn(sched, close_it, spawn_handle(sched, read_until_closed, NULL));
-		run_tasks(sched);
+		add_task(close_it, add_handle(read_until_closed, NULL));
+		run_added();
 	}
 }
 
@@ -303,11 +295,9 @@ static void close_at_once(void *task)
 TEST(closed_while_somebody_comes)
 {
 	for (int i = 0; i < LOOPS(100); i++) {
-		struct switchto_sched *sched = new_sched(NULL);
-
 		assert_int_equal(pipe(ends), 0);
-		spawn(sched, close_at_once, spawn_handle(sched, read_until_gone, NULL));
-		run_tasks(sched);
+		add_task(close_at_once, add_handle(read_until_gone, NULL));
+		run_added();
 	}
 }
 
@@ -330,11 +320,9 @@ static void reuse(void *arg)
 
 TEST(numbers_are_used_again)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	for (int i = 0; i < 8; i++)
-		spawn(sched, reuse, NULL);
-	run_tasks(sched);
+		add_task(reuse, NULL);
+	run_added();
 }
 
 /* --- the other calls --- */

@@ -25,14 +25,13 @@ static unsigned int threads(void)
 /* What waits to run has no thread. */
 TEST(many_before_the_run)
 {
-	struct switchto_sched *sched = new_sched(NULL);
 	const unsigned int before = threads();
 
 	atomic_store(&runs, 0);
 	for (int i = 0; i < MANY; i++)
-		spawn(sched, run_once, NULL);
+		add_task(run_once, NULL);
 	assert_true(threads() <= before + 1);
-	run_tasks(sched);
+	run_added();
 	assert_int_equal(atomic_load(&runs), MANY);
 }
 

@@ -191,13 +191,11 @@ static void join_each_other(void *other)
 TEST(couples)
 {
 	for (int i = 0; i < LOOPS(200); i++) {
-		struct switchto_sched *sched = new_sched(NULL);
-
 		atomic_store(&runs, 0);
 		atomic_store(&deadlocks, 0);
 		for (int j = 0; j < 2; j++)
-			couple[j] = spawn_handle(sched, join_each_other, &couple[!j]);
-		run_tasks(sched);
+			couple[j] = add_handle(join_each_other, &couple[!j]);
+		run_added();
 		assert_true(atomic_load(&deadlocks) >= 1);
 		assert_int_equal(atomic_load(&runs) + atomic_load(&deadlocks), 2);
 	}
@@ -464,14 +462,13 @@ static void block_and_sleep(void *arg)
 
 TEST(mask_of_the_run)
 {
-	struct switchto_sched *sched = new_sched(NULL);
 	sigset_t mask, before;
 
-	spawn(sched, block_and_sleep, NULL);
+	add_task(block_and_sleep, NULL);
 	sigemptyset(&mask);
 	sigaddset(&mask, SIGUSR2);
 	pthread_sigmask(SIG_BLOCK, &mask, &before);
-	run_tasks(sched);
+	run_added();
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
@@ -533,13 +530,12 @@ static void close_when_awaited(void *chan)
 
 TEST(channels)
 {
-	struct switchto_sched *sched = new_sched(NULL);
 	struct switchto_chan *chan;
 
 	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
-	spawn(sched, destroy_while_awaited, NULL);
-	spawn(sched, close_when_awaited, chan);
-	run_tasks(sched);
+	add_task(destroy_while_awaited, NULL);
+	add_task(close_when_awaited, chan);
+	run_added();
 }
 
 /* --- a policy that destroys a scheduler --- */
@@ -696,14 +692,11 @@ TEST(waits_in_a_region)
 /* --- fork() --- */
 
 /* In a child whose parent has locked it. */
-static int lock_there(void *arg)
+CHILD(lock_there)
 {
-	struct verdict v = { 0 };
-
-	CHECK_ERR(&v, switchto_mutex_lock(&mutex), EPERM);
-	CHECK_ERR(&v, switchto_mutex_trylock(&mutex), EBUSY);
-	CHECK_ERR(&v, switchto_mutex_unlock(&mutex), EPERM);
-	return verdict_status(&v);
+	CHECK_ERR(v, switchto_mutex_lock(&mutex), EPERM);
+	CHECK_ERR(v, switchto_mutex_trylock(&mutex), EBUSY);
+	CHECK_ERR(v, switchto_mutex_unlock(&mutex), EPERM);
 }
 
 static void lock_there_in_a_task(void *arg)
@@ -737,15 +730,12 @@ static void *lock_and_fork_in_a_thread(void *arg)
 	return NULL;
 }
 
-static int unlock_there(void *arg)
+CHILD(unlock_there)
 {
-	struct verdict v = { 0 };
-
-	CHECK_ERR(&v, switchto_mutex_lock(&mutex), EDEADLK);
-	CHECK_EQ(&v, switchto_mutex_unlock(&mutex), 0);
-	CHECK_EQ(&v, switchto_mutex_lock(&mutex), 0);
-	CHECK_EQ(&v, switchto_mutex_unlock(&mutex), 0);
-	return verdict_status(&v);
+	CHECK_ERR(v, switchto_mutex_lock(&mutex), EDEADLK);
+	CHECK_EQ(v, switchto_mutex_unlock(&mutex), 0);
+	CHECK_EQ(v, switchto_mutex_lock(&mutex), 0);
+	CHECK_EQ(v, switchto_mutex_unlock(&mutex), 0);
 }
 
 /* There has been no scheduler. */
@@ -1140,29 +1130,27 @@ static void set_it(void *arg)
 	*(bool *)arg = true;
 }
 
-static int use_parents(void *arg)
+CHILD(use_parents)
 {
 	struct switchto_sched *sched;
-	struct verdict v = { 0 };
 	bool ran = false;
 
-	CHECK_ERR(&v, switchto_spawn(parents.sched, run_once, NULL, NULL, NULL), EPERM);
-	CHECK_ERR(&v, switchto_sched_run(parents.sched), EPERM);
-	CHECK_ERR(&v, switchto_sched_stop(parents.sched, SWITCHTO_STOP_CANCEL), EPERM);
-	CHECK_ERR(&v, switchto_join(parents.task), EPERM);
-	CHECK_ERR(&v, switchto_end(parents.task), EPERM);
-	CHECK_ERR(&v, switchto_detach(parents.task), EPERM);
-	CHECK_ERR(&v, switchto_cancel(parents.task), EPERM);
-	CHECK_ERR(&v, switchto_unpark(parents.task), EPERM);
-	CHECK_ERR(&v, switchto_unpark(parents.task), EPERM);
-	CHECK_EQ(&v, switchto_sched_destroy(parents.sched), 0);
+	CHECK_ERR(v, switchto_spawn(parents.sched, run_once, NULL, NULL, NULL), EPERM);
+	CHECK_ERR(v, switchto_sched_run(parents.sched), EPERM);
+	CHECK_ERR(v, switchto_sched_stop(parents.sched, SWITCHTO_STOP_CANCEL), EPERM);
+	CHECK_ERR(v, switchto_join(parents.task), EPERM);
+	CHECK_ERR(v, switchto_end(parents.task), EPERM);
+	CHECK_ERR(v, switchto_detach(parents.task), EPERM);
+	CHECK_ERR(v, switchto_cancel(parents.task), EPERM);
+	CHECK_ERR(v, switchto_unpark(parents.task), EPERM);
+	CHECK_ERR(v, switchto_unpark(parents.task), EPERM);
+	CHECK_EQ(v, switchto_sched_destroy(parents.sched), 0);
 	/* One of its own works. */
-	CHECK_EQ(&v, switchto_sched_create(&sched, NULL), 0);
-	CHECK_EQ(&v, switchto_spawn(sched, set_it, &ran, NULL, NULL), 0);
-	CHECK_EQ(&v, switchto_sched_run(sched), 0);
-	CHECK_EQ(&v, switchto_sched_destroy(sched), 0);
-	CHECK(&v, ran);
-	return verdict_status(&v);
+	CHECK_EQ(v, switchto_sched_create(&sched, NULL), 0);
+	CHECK_EQ(v, switchto_spawn(sched, set_it, &ran, NULL, NULL), 0);
+	CHECK_EQ(v, switchto_sched_run(sched), 0);
+	CHECK_EQ(v, switchto_sched_destroy(sched), 0);
+	CHECK(v, ran);
 }
 
 static void use_parents_in_a_task(void *arg)

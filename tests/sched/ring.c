@@ -115,13 +115,11 @@ static void cancel_it(void *arg)
 
 TEST(in_vain)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	atomic_store(&waiting, 0);
 	assert_int_equal(pipe(ends), 0);
-	waits = spawn_handle(sched, await_in_vain, NULL);
-	spawn(sched, cancel_it, NULL);
-	run_tasks(sched);
+	waits = add_handle(await_in_vain, NULL);
+	add_task(cancel_it, NULL);
+	run_added();
 	close(ends[0]);
 	close(ends[1]);
 }

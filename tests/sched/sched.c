@@ -6,9 +6,12 @@
 unsigned int slots = 1;
 struct verdict verdict;
 
+static struct switchto_sched *added; /* of the test, until it runs */
+
 static int begin_test(void **state)
 {
 	verdict = (struct verdict){ 0 };
+	added = NULL;
 	return 0;
 }
 
@@ -100,20 +103,46 @@ void run_in_time(struct switchto_sched *sched)
 	assert_true(now_ns() - begin < 120 * NSEC_PER_SEC);
 }
 
+struct switchto_task *add_handle(void (*fn)(void *), void *arg)
+{
+	if (!added)
+		added = new_sched(NULL);
+	return spawn_handle(added, fn, arg);
+}
+
+void add_task(void (*fn)(void *), void *arg)
+{
+	if (!added)
+		added = new_sched(NULL);
+	spawn(added, fn, arg);
+}
+
+void run_added(void)
+{
+	struct switchto_sched *sched = added;
+
+	added = NULL;
+	run_tasks(sched);
+}
+
+void run_added_in_time(void)
+{
+	struct switchto_sched *sched = added;
+
+	added = NULL;
+	run_in_time(sched);
+}
+
 void run_task(void (*fn)(void *), void *arg)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	spawn(sched, fn, arg);
-	run_tasks(sched);
+	add_task(fn, arg);
+	run_added();
 }
 
 void run_task_in_time(void (*fn)(void *), void *arg)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	spawn(sched, fn, arg);
-	run_in_time(sched);
+	add_task(fn, arg);
+	run_added_in_time();
 }
 
 unsigned int entries(const char *path)

@@ -34,7 +34,13 @@ struct switchto_task *spawn_handle(struct switchto_sched *sched, void (*fn)(void
 /* Runs all tasks, destroys @sched, and asserts the verdict. */
 void run_tasks(struct switchto_sched *sched);
 
-/* Runs one task in a scheduler of its own. */
+/* The same in the scheduler of the test, which the first of them makes, with the default policy. */
+void add_task(void (*fn)(void *), void *arg);
+struct switchto_task *add_handle(void (*fn)(void *), void *arg);
+void run_added(void);
+void run_added_in_time(void);
+
+/* Adds one task and runs it. */
 void run_task(void (*fn)(void *), void *arg);
 void run_task_in_time(void (*fn)(void *), void *arg);
 

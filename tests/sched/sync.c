@@ -139,12 +139,10 @@ static void unlock_when_awaited(void *arg)
 
 TEST(locked_in_a_region)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	reset();
-	spawn(sched, unlock_when_awaited, NULL);
-	spawn(sched, lock_in_region, NULL);
-	run_tasks(sched);
+	add_task(unlock_when_awaited, NULL);
+	add_task(lock_in_region, NULL);
+	run_added();
 }
 
 /* --- condition variables --- */
@@ -240,12 +238,10 @@ static void cancel_it(void *task)
 
 TEST(cancelled)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	reset();
 	for (int i = 0; i < 5; i++)
-		spawn(sched, cancel_it, spawn_handle(sched, wait_for_ever, NULL));
-	run_tasks(sched);
+		add_task(cancel_it, add_handle(wait_for_ever, NULL));
+	run_added();
 }
 
 /* --- semaphores: deadlines and posts at the same moment, and nothing is lost --- */
@@ -280,14 +276,12 @@ static void post_all(void *arg)
 TEST(posts_and_deadlines)
 {
 	for (int round = 0; round < LOOPS(20); round++) {
-		struct switchto_sched *sched = new_sched(NULL);
-
 		reset();
 		switchto_group_add(&group, TASKS);
 		for (int i = 0; i < TASKS; i++)
-			spawn(sched, take_one, NULL);
-		spawn(sched, post_all, NULL);
-		run_tasks(sched);
+			add_task(take_one, NULL);
+		add_task(post_all, NULL);
+		run_added();
 	}
 }
 

@@ -149,11 +149,9 @@ static void unpark_until_ended(void *task)
 
 TEST(unpark_by_a_task)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	atomic_store(&ended, 0);
-	spawn(sched, unpark_until_ended, spawn_handle(sched, park_often, NULL));
-	run_tasks(sched);
+	add_task(unpark_until_ended, add_handle(park_often, NULL));
+	run_added();
 }
 
 TEST(unpark_by_a_thread)
@@ -204,11 +202,9 @@ static void unpark_at_once(void *task)
 
 TEST(unpark_stays_pending)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
-	spawn(sched, unpark_comes_first, NULL);
-	spawn(sched, unpark_at_once, spawn_handle(sched, unpark_during_a_sleep, NULL));
-	run_tasks(sched);
+	add_task(unpark_comes_first, NULL);
+	add_task(unpark_at_once, add_handle(unpark_during_a_sleep, NULL));
+	run_added();
 }
 
 /* --- time --- */
@@ -227,11 +223,9 @@ static void sleep_in_order(void *ms)
 
 TEST(never_early)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	for (long i = 0; i < 50; i++)
-		spawn(sched, sleep_in_order, (void *)(i * 37 % 50));
-	run_tasks(sched);
+		add_task(sleep_in_order, (void *)(i * 37 % 50));
+	run_added();
 }
 
 static void bad_times(void *arg)
@@ -284,11 +278,9 @@ static void cancel_soon(void *task)
 
 TEST(cancelled_waits_end)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	for (long how = 0; how < 3; how++)
-		spawn(sched, cancel_soon, spawn_handle(sched, wait_for_ever, (void *)how));
-	run_tasks(sched);
+		add_task(cancel_soon, add_handle(wait_for_ever, (void *)how));
+	run_added();
 }
 
 static void stop_all(void *sched)
@@ -609,13 +601,11 @@ TEST(child_of_a_waiting_thread_ends)
 		skip();
 	assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
 	for (int i = 0; i < 2; i++) {
-		struct switchto_sched *sched = new_sched(NULL);
-
 		atomic_store(&forker.tid, 0);
 		atomic_store(&forker.taken, false);
 		atomic_store(&forker.over, false);
-		spawn(sched, interrupt_it, spawn_handle(sched, waits_in[i], NULL));
-		run_tasks(sched);
+		add_task(interrupt_it, add_handle(waits_in[i], NULL));
+		run_added();
 	}
 	sigaction(SIGUSR1, &before, NULL);
 }

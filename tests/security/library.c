@@ -135,40 +135,38 @@ static void traced_waiter(struct worker *w)
 }
 
 /* Each call, and each of the ways that it can go. */
-static int traced_child(void *arg)
+CHILD(traced_child)
 {
 	const struct timespec time = to_timespec(NSEC_PER_SEC / 100);
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 
 	tracer_attach();
 	tracer_mark(true);
-	CHECK(&v, switchto_backend() != NULL);
-	CHECK_EQ(&v, switchto_self(), gettid());
-	CHECK_ERR(&v, switchto_resume(4194303), ESRCH);
-	CHECK_ERR(&v, switchto_wait(&time), ETIMEDOUT);
+	CHECK(v, switchto_backend() != NULL);
+	CHECK_EQ(v, switchto_self(), gettid());
+	CHECK_ERR(v, switchto_resume(4194303), ESRCH);
+	CHECK_ERR(v, switchto_wait(&time), ETIMEDOUT);
 	tracer_mark(false);
 	worker_start(&w, traced_waiter, NULL);
 	tracer_mark(true);
-	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	tracer_mark(false);
 	worker_release(&w);
 	await_parked(w.tid);
 	tracer_mark(true);
-	CHECK_EQ(&v, switchto_resume(w.tid), 0);
+	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	tracer_mark(false);
 	/* It switches to this thread, and is switched to. */
 	await_parked(w.tid);
 	tracer_mark(true);
-	CHECK_EQ(&v, switchto_wait(NULL), w.tid);
-	CHECK_ERR(&v, switchto_switch_timed(w.tid, &time), ETIMEDOUT);
-	CHECK_ERR(&v, switchto_wait_until(&no_time), ETIMEDOUT);
+	CHECK_EQ(v, switchto_wait(NULL), w.tid);
+	CHECK_ERR(v, switchto_switch_timed(w.tid, &time), ETIMEDOUT);
+	CHECK_ERR(v, switchto_wait_until(&no_time), ETIMEDOUT);
 	tracer_mark(false);
-	workers_join(&w, 1, &v);
+	workers_join(&w, 1, v);
 	tracer_mark(true);
-	CHECK_ERR(&v, switchto_resume(w.tid), ESRCH);
+	CHECK_ERR(v, switchto_resume(w.tid), ESRCH);
 	tracer_mark(false);
-	return verdict_status(&v);
 }
 
 /* What the library may call, and how often it did. */
@@ -483,22 +481,20 @@ static long pages(void)
 }
 
 /* Where there is no thread, nothing is kept of it. */
-static int resumes_nobody(void *arg)
+CHILD(resumes_nobody)
 {
-	struct verdict v = { 0 };
 	uint32_t random = 1;
 	long before, tid;
 
-	CHECK_EQ(&v, switchto_self(), gettid());
-	CHECK_ERR(&v, switchto_resume(4194303), ESRCH);
+	CHECK_EQ(v, switchto_self(), gettid());
+	CHECK_ERR(v, switchto_resume(4194303), ESRCH);
 	before = pages();
 	for (int i = 0; i < 500; i++) {
 		tid = random_next(&random) % 4194304;
 		if (tid && tid != gettid())
-			CHECK_ERR(&v, switchto_resume((pid_t)tid), ESRCH);
+			CHECK_ERR(v, switchto_resume((pid_t)tid), ESRCH);
 	}
-	CHECK_EQ(&v, pages(), before);
-	return verdict_status(&v);
+	CHECK_EQ(v, pages(), before);
 }
 
 TEST(no_memory_for_unknown_tids)
@@ -535,9 +531,8 @@ static void (*const lives[])(struct worker *w) = { lives_once, lives_and_exits,
 						   lives_and_is_cancelled };
 #define WAYS_TO_END (sizeof(lives) / sizeof(lives[0]))
 
-static int many_lives(void *arg)
+CHILD(many_lives)
 {
-	struct verdict v = { 0 };
 	pid_t lowest = 1 << 22, highest = 0;
 	struct worker w = { 0 };
 	long before;
@@ -545,19 +540,18 @@ static int many_lives(void *arg)
 	/* The C library's own memory for a thread, and for its end, is there after the first. */
 	for (unsigned int i = 0; i < WAYS_TO_END; i++) {
 		worker_start(&w, lives[i], NULL);
-		workers_join(&w, 1, &v);
+		workers_join(&w, 1, v);
 	}
 	before = pages();
 	for (unsigned int i = 0; i < LIVES; i++) {
 		worker_start(&w, lives[i % WAYS_TO_END], NULL);
 		lowest = w.tid < lowest ? w.tid : lowest;
 		highest = w.tid > highest ? w.tid : highest;
-		workers_join(&w, 1, &v);
+		workers_join(&w, 1, v);
 	}
-	CHECK(&v, highest - lowest >= LIVES / 2);
-	CHECK(&v, pages() - before <=
-			  (highest / LEAF_THREADS - lowest / LEAF_THREADS + 1) * LEAF_PAGES);
-	return verdict_status(&v);
+	CHECK(v, highest - lowest >= LIVES / 2);
+	CHECK(v, pages() - before <=
+			 (highest / LEAF_THREADS - lowest / LEAF_THREADS + 1) * LEAF_PAGES);
 }
 
 TEST(memory_of_ended_threads_is_used_again)

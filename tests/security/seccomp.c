@@ -199,25 +199,23 @@ TEST_IN(probe, probe_ends_the_process)
 
 /* --- the filter comes later ------------------------------------------------------ */
 
-static int filter_comes_later(void *arg)
+CHILD(filter_comes_later)
 {
 	const struct filter *f = arg;
-	struct verdict v = { 0 };
 	struct sink s = { 0 };
 	unsigned int returns;
 
 	alarm(PATIENCE_SECONDS);
 	/* cmocka has a handler of its own, which the process must not run into. */
 	signal(SIGSYS, SIG_DFL);
-	CHECK(&v, switchto_backend() && strcmp(switchto_backend(), "swap") == 0);
+	CHECK(v, switchto_backend() && strcmp(switchto_backend(), "swap") == 0);
 	/* This one began to wait before, and does so without the filter. */
 	sink_start(&s);
 	filter_swap_forms(f->with_wait, f->wake_only);
-	reaches(&v, &s, f);
-	everything_works(&v, f);
-	sink_stop(&s, &v, &returns);
-	CHECK_EQ(&v, returns, 2);
-	return verdict_status(&v);
+	reaches(v, &s, f);
+	everything_works(v, f);
+	sink_stop(&s, v, &returns);
+	CHECK_EQ(v, returns, 2);
 }
 
 static void comes_later(uint32_t with_wait, uint32_t wake_only, int wanted)

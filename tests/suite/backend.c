@@ -247,22 +247,20 @@ static void answers_the_filter(struct worker *w)
 	}
 }
 
-static int gains_operation(void *arg)
+CHILD(gains_operation)
 {
 	struct gaining g = { .listener = -2 };
 	struct worker supervisor = { 0 };
-	struct verdict v = { 0 };
 
 	unsetenv("SWITCHTO_BACKEND");
 	worker_start(&supervisor, answers_the_filter, &g);
 	worker_start(&g.user, uses_before_and_after, &g);
-	workers_join(&g.user, 1, &v);
+	workers_join(&g.user, 1, v);
 	atomic_store(&g.over, true);
-	workers_join(&supervisor, 1, &v);
-	CHECK(&v, g.listener >= 0);
+	workers_join(&supervisor, 1, v);
+	CHECK(v, g.listener >= 0);
 	/* The probe, and nothing after it. */
-	CHECK_EQ(&v, atomic_load(&g.asked), 1);
-	return verdict_status(&v);
+	CHECK_EQ(v, atomic_load(&g.asked), 1);
 }
 
 TEST(operation_is_gained)
@@ -289,22 +287,20 @@ static void takes_when_released(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-static int resumes_without_pidfd(void *arg)
+CHILD(resumes_without_pidfd)
 {
 	struct worker w = { 0 };
-	struct verdict v = { 0 };
 	int ret;
 
 	filter_call(SYS_pidfd_open, ANSWER(*(int *)arg));
 	worker_start(&w, takes_when_released, NULL);
 	errno = 12345;
 	ret = switchto_resume(w.tid);
-	CHECK_EQ(&v, errno, 12345);
-	CHECK_EQ(&v, ret, 0);
+	CHECK_EQ(v, errno, 12345);
+	CHECK_EQ(v, ret, 0);
 	worker_release(&w);
-	workers_join(&w, 1, &v);
-	CHECK_ERR(&v, switchto_resume(w.tid), ESRCH);
-	return verdict_status(&v);
+	workers_join(&w, 1, v);
+	CHECK_ERR(v, switchto_resume(w.tid), ESRCH);
 }
 
 TEST(no_pidfd)
@@ -349,19 +345,17 @@ static void asks_in_vain(struct worker *w)
 	CHECK_ERR(&w->v, switchto_switch(a->target), a->lost->wanted);
 }
 
-static int resumes_without_identity(void *arg)
+CHILD(resumes_without_identity)
 {
 	struct worker target = { 0 }, w = { 0 };
-	struct verdict v = { 0 };
 	struct asker a = { .lost = arg };
 
 	worker_start(&target, takes_nothing, NULL);
 	a.target = target.tid;
 	worker_start(&w, asks_in_vain, &a);
-	workers_join(&w, 1, &v);
+	workers_join(&w, 1, v);
 	worker_release(&target);
-	workers_join(&target, 1, &v);
-	return verdict_status(&v);
+	workers_join(&target, 1, v);
 }
 
 TEST(no_identity)
@@ -385,16 +379,14 @@ struct no_place {
 	int error, wanted;
 };
 
-static int begins_without_place(void *arg)
+CHILD(begins_without_place)
 {
 	const struct no_place *n = arg;
-	struct verdict v = { 0 };
 
 	filter_call(n->call, ANSWER(n->error));
-	CHECK_ERR(&v, switchto_self(), n->wanted);
-	CHECK_ERR(&v, switchto_wait(&no_time), n->wanted);
-	CHECK_ERR(&v, switchto_resume(gettid()), n->wanted);
-	return verdict_status(&v);
+	CHECK_ERR(v, switchto_self(), n->wanted);
+	CHECK_ERR(v, switchto_wait(&no_time), n->wanted);
+	CHECK_ERR(v, switchto_resume(gettid()), n->wanted);
 }
 
 TEST(no_place_to_keep_it)

@@ -158,39 +158,35 @@ struct order {
 	bool opened_before;
 };
 
-static int program_first(void *arg)
+CHILD(program_first)
 {
 	const struct order *o = arg;
 	const struct calls *plugin = NULL;
-	struct verdict v = { 0 };
 
 	listen();
 	if (o->opened_before)
 		plugin = open_plugin(0);
-	calls_first(&v, &program_calls, o->first);
+	calls_first(v, &program_calls, o->first);
 	if (!plugin)
 		plugin = open_plugin(0);
-	copy_refuses(&v, plugin);
-	copy_works(&v, &program_calls);
-	copy_refuses(&v, plugin);
-	was_said(&v, 1);
-	return verdict_status(&v);
+	copy_refuses(v, plugin);
+	copy_works(v, &program_calls);
+	copy_refuses(v, plugin);
+	was_said(v, 1);
 }
 
-static int plugin_first(void *arg)
+CHILD(plugin_first)
 {
 	const struct order *o = arg;
 	const struct calls *plugin;
-	struct verdict v = { 0 };
 
 	listen();
 	plugin = open_plugin(0);
-	calls_first(&v, plugin, o->first);
-	copy_refuses(&v, &program_calls);
-	copy_works(&v, plugin);
-	copy_refuses(&v, &program_calls);
-	was_said(&v, 1);
-	return verdict_status(&v);
+	calls_first(v, plugin, o->first);
+	copy_refuses(v, &program_calls);
+	copy_works(v, plugin);
+	copy_refuses(v, &program_calls);
+	was_said(v, 1);
 }
 
 TEST(the_other_refuses)
@@ -206,15 +202,13 @@ TEST(the_other_refuses)
 	}
 }
 
-static int calls_one_copy(void *arg)
+CHILD(calls_one_copy)
 {
 	const struct calls *plugin = open_plugin(0);
-	struct verdict v = { 0 };
 
 	listen();
-	copy_works(&v, *(bool *)arg ? plugin : &program_calls);
-	was_said(&v, 0);
-	return verdict_status(&v);
+	copy_works(v, *(bool *)arg ? plugin : &program_calls);
+	was_said(v, 0);
 }
 
 TEST(only_one_is_called)
@@ -228,29 +222,24 @@ TEST(only_one_is_called)
 }
 
 /* In the child of a fork the copy in use is the same. */
-static int refuses_still(void *arg)
+CHILD(refuses_still)
 {
-	struct verdict v = { 0 };
-
 	listen();
-	copy_works(&v, &program_calls);
-	copy_refuses(&v, arg);
+	copy_works(v, &program_calls);
+	copy_refuses(v, arg);
 	/* The parent has. */
-	was_said(&v, 0);
-	return verdict_status(&v);
+	was_said(v, 0);
 }
 
-static int forks_with_two(void *arg)
+CHILD(forks_with_two)
 {
 	const struct calls *plugin = open_plugin(0);
-	struct verdict v = { 0 };
 
 	listen();
-	calls_first(&v, &program_calls, BY_SELF);
-	copy_refuses(&v, plugin);
-	was_said(&v, 1);
-	CHECK_EQ(&v, run_child(refuses_still, (void *)(uintptr_t)plugin), 0);
-	return verdict_status(&v);
+	calls_first(v, &program_calls, BY_SELF);
+	copy_refuses(v, plugin);
+	was_said(v, 1);
+	CHECK_EQ(v, run_child(refuses_still, (void *)(uintptr_t)plugin), 0);
 }
 
 TEST(fork_with_two_copies)
@@ -260,22 +249,20 @@ TEST(fork_with_two_copies)
 }
 
 /* Both plugins are linked with the same shared library: that is one copy. */
-static int shares_one_copy(void *arg)
+CHILD(shares_one_copy)
 {
 	const struct calls *first = open_plugin(0), *second = open_plugin(1);
 	struct user u = { .calls = second };
-	struct verdict v = { 0 };
 
 	listen();
-	CHECK(&v, first != second);
-	copy_works(&v, first);
-	copy_works(&v, second);
+	CHECK(v, first != second);
+	copy_works(v, first);
+	copy_works(v, second);
 	worker_start(&u.w, waits_in_copy, &u);
 	await_parked(u.w.tid);
-	CHECK_EQ(&v, first->switch_(u.w.tid), u.w.tid);
-	workers_join(&u.w, 1, &v);
-	was_said(&v, 0);
-	return verdict_status(&v);
+	CHECK_EQ(v, first->switch_(u.w.tid), u.w.tid);
+	workers_join(&u.w, 1, v);
+	was_said(v, 0);
 }
 
 TEST(two_plugins_one_copy)

@@ -132,13 +132,12 @@ static rlim_t address_space(void)
  * A first use with @arg bytes of address space to spare. It works or says
  * ENOMEM, and a call that said so works once there is room.
  */
-static int first_use_with(void *arg)
+CHILD(first_use_with)
 {
 	const rlim_t *spare = arg;
 	const struct timespec no_time = { 0, 0 };
 	struct rlimit limit, whole;
 	struct library l;
-	struct verdict v = { 0 };
 	const char *backend;
 	int error;
 	pid_t self;
@@ -152,24 +151,23 @@ static int first_use_with(void *arg)
 	errno = 0;
 	backend = l.backend();
 	error = errno;
-	CHECK(&v, backend || error == ENOMEM);
+	CHECK(v, backend || error == ENOMEM);
 	errno = 0;
 	self = l.self();
 	error = errno;
-	CHECK(&v, self == gettid() || (self == -1 && error == ENOMEM));
+	CHECK(v, self == gettid() || (self == -1 && error == ENOMEM));
 	/* A machine with this much to spare has room for one thread's state. */
 	if (*spare >= 1 << 20)
-		CHECK_EQ(&v, self, gettid());
+		CHECK_EQ(v, self, gettid());
 	if (*spare == 0)
-		CHECK_EQ(&v, self, -1);
+		CHECK_EQ(v, self, -1);
 
 	setrlimit(RLIMIT_AS, &whole);
-	CHECK(&v, l.backend() != NULL);
-	CHECK_EQ(&v, l.self(), gettid());
-	CHECK_ERR(&v, l.wait(&no_time), ETIMEDOUT);
-	CHECK_EQ(&v, l.resume(gettid()), 0);
-	CHECK_EQ(&v, l.wait(NULL), gettid());
-	return verdict_status(&v);
+	CHECK(v, l.backend() != NULL);
+	CHECK_EQ(v, l.self(), gettid());
+	CHECK_ERR(v, l.wait(&no_time), ETIMEDOUT);
+	CHECK_EQ(v, l.resume(gettid()), 0);
+	CHECK_EQ(v, l.wait(NULL), gettid());
 }
 
 enum first_call { FIRST_RESUME, FIRST_WAIT, FIRST_SWITCH };
@@ -180,13 +178,12 @@ struct first_call_with {
 };
 
 /* The same where the first call is another: it is done, or has no effect at all. */
-static int first_call_with(void *arg)
+CHILD(first_call_with)
 {
 	const struct first_call_with *first = arg;
 	const struct timespec no_time = { 0, 0 };
 	struct rlimit limit, whole;
 	struct library l;
-	struct verdict v = { 0 };
 	int ret, error;
 
 	open_library(&l);
@@ -206,21 +203,20 @@ static int first_call_with(void *arg)
 
 	switch (first->call) {
 	case FIRST_RESUME:
-		CHECK(&v, ret == 0 || (ret == -1 && error == ENOMEM));
+		CHECK(v, ret == 0 || (ret == -1 && error == ENOMEM));
 		if (ret == -1)
-			CHECK_EQ(&v, l.resume(gettid()), 0);
-		CHECK_EQ(&v, l.wait(NULL), gettid());
+			CHECK_EQ(v, l.resume(gettid()), 0);
+		CHECK_EQ(v, l.wait(NULL), gettid());
 		break;
 	case FIRST_WAIT:
-		CHECK(&v, ret == -1 && (error == ETIMEDOUT || error == ENOMEM));
+		CHECK(v, ret == -1 && (error == ETIMEDOUT || error == ENOMEM));
 		break;
 	case FIRST_SWITCH:
-		CHECK(&v, ret == gettid() || (ret == -1 && error == ENOMEM));
+		CHECK(v, ret == gettid() || (ret == -1 && error == ENOMEM));
 		break;
 	}
-	CHECK_ERR(&v, l.wait(&no_time), ETIMEDOUT);
-	CHECK_EQ(&v, l.switch_(gettid()), gettid());
-	return verdict_status(&v);
+	CHECK_ERR(v, l.wait(&no_time), ETIMEDOUT);
+	CHECK_EQ(v, l.switch_(gettid()), gettid());
 }
 
 TEST_FIRST(little_address_space)

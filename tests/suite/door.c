@@ -613,42 +613,38 @@ static void forbid_sleeps(void)
 	filter_futex_range(FUTEX_WAIT, FUTEX_WAIT, ANSWER(EPERM));
 }
 
-static int no_sleep(void *arg)
+CHILD(no_sleep)
 {
 	struct switchto_door_message m;
 	struct switchto_door *server, *door;
 	struct caller c = { 0 };
-	struct verdict v = { 0 };
 	int fd = new_door();
 
 	server = switchto_door_serve(fd, 0);
 	door = connected(fd);
 	caller_start(&c, fd, ECHO, 1);
 	caller_call(&c);
-	CHECK(&v, switchto_door_wait(server, &m, NULL) >= 0);
+	CHECK(v, switchto_door_wait(server, &m, NULL) >= 0);
 	forbid_sleeps();
 	work(&m);
-	CHECK_ERR(&v, switchto_door_reply_wait(server, &m, NULL), EPERM);
-	caller_join(&c, &v, 0);
-	CHECK_EQ(&v, call(door, ECHO, 1, NULL), EPERM);
+	CHECK_ERR(v, switchto_door_reply_wait(server, &m, NULL), EPERM);
+	caller_join(&c, v, 0);
+	CHECK_EQ(v, call(door, ECHO, 1, NULL), EPERM);
 	/* The call was taken back. */
-	CHECK_ERR(&v, switchto_door_wait(server, &m, NULL), EPERM);
-	return verdict_status(&v);
+	CHECK_ERR(v, switchto_door_wait(server, &m, NULL), EPERM);
 }
 
 /* The same, when the server still has the last call. */
-static int no_sleep_after_a_call(void *arg)
+CHILD(no_sleep_after_a_call)
 {
 	struct server *s = arg;
 	struct switchto_door *door = connected(s->fd);
 	struct timespec soon = in_ms(5);
-	struct verdict v = { 0 };
 
 	while (call(door, HOLD, 1, &soon) == ETIMEDOUT && !atomic_load(&s->held))
 		soon = in_ms(5);
 	forbid_sleeps();
-	CHECK_EQ(&v, call(door, ECHO, 2, NULL), EPERM);
-	return verdict_status(&v);
+	CHECK_EQ(v, call(door, ECHO, 2, NULL), EPERM);
 }
 
 TEST(sleep_is_forbidden)

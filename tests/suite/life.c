@@ -14,36 +14,32 @@ struct family {
 	pid_t parent, parked, kept;
 };
 
-static int child_is_alone(void *arg)
+CHILD(child_is_alone)
 {
 	const struct family *f = arg;
-	struct verdict v = { 0 };
 
-	CHECK_ERR(&v, switchto_resume(f->parked), ESRCH);
-	CHECK_ERR(&v, switchto_switch(f->parked), ESRCH);
-	CHECK_ERR(&v, switchto_resume(f->kept), ESRCH);
-	CHECK_ERR(&v, switchto_resume(f->parent), ESRCH);
-	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
-	CHECK_EQ(&v, switchto_self(), gettid());
-	CHECK_EQ(&v, switchto_resume(gettid()), 0);
-	CHECK_EQ(&v, switchto_wait(NULL), gettid());
+	CHECK_ERR(v, switchto_resume(f->parked), ESRCH);
+	CHECK_ERR(v, switchto_switch(f->parked), ESRCH);
+	CHECK_ERR(v, switchto_resume(f->kept), ESRCH);
+	CHECK_ERR(v, switchto_resume(f->parent), ESRCH);
+	CHECK_ERR(v, switchto_wait(&no_time), ETIMEDOUT);
+	CHECK_EQ(v, switchto_self(), gettid());
+	CHECK_EQ(v, switchto_resume(gettid()), 0);
+	CHECK_EQ(v, switchto_wait(NULL), gettid());
 #ifndef UNDER_TSAN /* whose runtime in the child still knows the parent's threads */
-	pair_works(&v, 100);
+	pair_works(v, 100);
 #endif
-	return verdict_status(&v);
 }
 
-static int child_has_a_child(void *arg)
+CHILD(child_has_a_child)
 {
 	struct family *f = arg;
-	struct verdict v = { 0 };
 
-	CHECK_EQ(&v, child_is_alone(f), 0);
+	CHECK_EQ(v, child_is_alone(f), 0);
 	f->parent = getpid();
-	CHECK_EQ(&v, switchto_resume(getpid()), 0);
-	CHECK_EQ(&v, run_child(child_is_alone, f), 0);
-	CHECK_EQ(&v, switchto_wait(&no_time), getpid());
-	return verdict_status(&v);
+	CHECK_EQ(v, switchto_resume(getpid()), 0);
+	CHECK_EQ(v, run_child(child_is_alone, f), 0);
+	CHECK_EQ(v, switchto_wait(&no_time), getpid());
 }
 
 static void stands(struct worker *w)
@@ -99,13 +95,10 @@ TEST(fork_by_unknown_thread)
 #endif
 
 #ifdef FORK_AMID_CHURN
-static int child_works(void *arg)
+CHILD(child_works)
 {
-	struct verdict v = { 0 };
-
-	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
-	pair_works(&v, 10);
-	return verdict_status(&v);
+	CHECK_ERR(v, switchto_wait(&no_time), ETIMEDOUT);
+	pair_works(v, 10);
 }
 
 /* fork() in the midst of whatever the library does for other threads. */
@@ -664,28 +657,22 @@ static void first_in_child(void)
 		_exit(3);
 }
 
-static int child_of_atfork(void *arg)
+CHILD(child_of_atfork)
 {
-	struct verdict v = { 0 };
-
 	if (resumes_in_child)
-		CHECK_EQ(&v, switchto_wait(&no_time), gettid());
-	CHECK_ERR(&v, switchto_wait(&no_time), ETIMEDOUT);
-	CHECK_EQ(&v, switchto_self(), gettid());
-	CHECK_EQ(&v, switchto_switch(gettid()), gettid());
+		CHECK_EQ(v, switchto_wait(&no_time), gettid());
+	CHECK_ERR(v, switchto_wait(&no_time), ETIMEDOUT);
+	CHECK_EQ(v, switchto_self(), gettid());
+	CHECK_EQ(v, switchto_switch(gettid()), gettid());
 #ifndef UNDER_TSAN /* whose runtime in the child still knows the parent's threads */
-	pair_works(&v, 10);
+	pair_works(v, 10);
 #endif
-	return verdict_status(&v);
 }
 
-static int grandchild_of_atfork(void *arg)
+CHILD(grandchild_of_atfork)
 {
-	struct verdict v = { 0 };
-
-	CHECK_EQ(&v, child_of_atfork(arg), 0);
-	CHECK_EQ(&v, run_child(child_of_atfork, arg), 0);
-	return verdict_status(&v);
+	CHECK_EQ(v, child_of_atfork(arg), 0);
+	CHECK_EQ(v, run_child(child_of_atfork, arg), 0);
 }
 
 static void forks_with_handlers(struct worker *w)
@@ -784,11 +771,10 @@ static void calls_when_poor(struct worker *w)
 	CHECK_EQ(&w->v, switchto_self(), w->tid);
 }
 
-static int open_files_run_out(void *arg)
+CHILD(open_files_run_out)
 {
 	struct poor p = { 0 };
 	struct worker w = { 0 }, unresumed[2] = { 0 };
-	struct verdict v = { 0 };
 	int resumed, error;
 	rlim_t limit;
 
@@ -796,7 +782,7 @@ static int open_files_run_out(void *arg)
 	worker_start(&w, stands, NULL);
 	worker_start(&unresumed[0], calls_when_poor, NULL);
 	worker_start(&unresumed[1], calls_when_poor, &p);
-	CHECK_EQ(&v, switchto_resume(p.w.tid), 0);
+	CHECK_EQ(v, switchto_resume(p.w.tid), 0);
 
 	limit = set_limit(RLIMIT_NOFILE, 0);
 	if (*(bool *)arg)
@@ -805,20 +791,19 @@ static int open_files_run_out(void *arg)
 	AWAIT(atomic_load(&p.tried));
 	for (int i = 0; i < 2; i++)
 		worker_release(&unresumed[i]);
-	workers_join(unresumed, 2, &v);
+	workers_join(unresumed, 2, v);
 	resumed = switchto_resume(w.tid);
 	error = errno;
 	set_limit(RLIMIT_NOFILE, limit);
 
 	atomic_store(&p.rich, true);
-	workers_join(&p.w, 1, &v);
+	workers_join(&p.w, 1, v);
 	if (resumed != 0) {
-		CHECK_EQ(&v, error, ENOMEM);
-		CHECK_EQ(&v, switchto_resume(w.tid), 0);
+		CHECK_EQ(v, error, ENOMEM);
+		CHECK_EQ(v, switchto_resume(w.tid), 0);
 	}
 	worker_release(&w);
-	workers_join(&w, 1, &v);
-	return verdict_status(&v);
+	workers_join(&w, 1, v);
 }
 
 TEST(no_file_descriptors)
@@ -860,10 +845,9 @@ static void needs_nothing(struct worker *w)
 	CHECK(&w->v, switchto_backend() != NULL);
 }
 
-static int nothing_is_left(void *arg)
+CHILD(nothing_is_left)
 {
 	struct needless n = { 0 };
-	struct verdict v = { 0 };
 	rlim_t files;
 #if !defined(UNDER_TSAN) && !defined(UNDER_ASAN) /* whose runtimes map memory as they go */
 	rlim_t space;
@@ -878,12 +862,11 @@ static int nothing_is_left(void *arg)
 #endif
 	for (int i = 0; i < 2; i++)
 		worker_release(&n.w[i]);
-	workers_join(n.w, 2, &v);
+	workers_join(n.w, 2, v);
 #if !defined(UNDER_TSAN) && !defined(UNDER_ASAN)
 	set_limit(RLIMIT_AS, space);
 #endif
 	set_limit(RLIMIT_NOFILE, files);
-	return verdict_status(&v);
 }
 
 TEST(known_thread_needs_nothing)

@@ -263,10 +263,9 @@ struct traced {
 	atomic_bool over;
 };
 
-static int pair_of_child(void *arg)
+CHILD(pair_of_child)
 {
 	struct traced *shared = arg;
-	struct verdict v = { 0 };
 	struct pair p = { 0 };
 
 	pair_begin(&p, SWITCHTO_TOGETHER);
@@ -277,8 +276,7 @@ static int pair_of_child(void *arg)
 		await_turns(&p, 1);
 		atomic_store(&shared->turns, atomic_load(&p.turns));
 	}
-	pair_end(&p, &all, &v);
-	return verdict_status(&v);
+	pair_end(&p, &all, v);
 }
 
 /* Stopped in the middle of whatever it does, for a while, and let go. */
@@ -453,11 +451,10 @@ static void remove_group(void)
 }
 
 /* @mask: what the program chooses; NULL: nothing. Its threads are in many groups. */
-static int pair_in_cpuset(void *mask)
+CHILD(pair_in_cpuset)
 {
 	static const char *const cpus[] = { "0", "0-1", "1", "0", "0-1" };
 	const struct timespec moment = { .tv_nsec = 20000000 };
-	struct verdict v = { 0 };
 	struct pair p = { 0 };
 	gid_t groups[200];
 	cpu_set_t mine;
@@ -466,8 +463,8 @@ static int pair_in_cpuset(void *mask)
 		groups[i] = 1000000 + i;
 	if (setgroups(200, groups))
 		give_up("setgroups: %s", strerror(errno));
-	if (mask)
-		p.mask = *(cpu_set_t *)mask;
+	if (arg)
+		p.mask = *(cpu_set_t *)arg;
 	if (!write_group("cgroup.procs", "0"))
 		give_up("cgroup.procs: %s", strerror(errno));
 	pair_begin(&p, SWITCHTO_TOGETHER);
@@ -475,17 +472,16 @@ static int pair_in_cpuset(void *mask)
 	await_bound(&p);
 	await_turns(&p, 20000);
 	for (int turn = 0; turn < 20; turn++) {
-		CHECK(&v, write_group("cpuset.cpus", cpus[turn % 5]));
+		CHECK(v, write_group("cpuset.cpus", cpus[turn % 5]));
 		await_turns(&p, 20);
 		nanosleep(&moment, NULL);
 	}
-	CHECK(&v, write_group("cpuset.cpus", "0-1"));
+	CHECK(v, write_group("cpuset.cpus", "0-1"));
 	await_turns(&p, 20);
 	/* This thread has never been bound. */
 	mine = cpus_of(0);
-	CHECK_EQ(&v, CPU_COUNT(&mine), 2);
-	pair_end(&p, mask ? mask : &mine, &v);
-	return verdict_status(&v);
+	CHECK_EQ(v, CPU_COUNT(&mine), 2);
+	pair_end(&p, arg ? arg : &mine, v);
 }
 
 static int no_group; /* an error number */

@@ -140,10 +140,9 @@ static void let_go(pid_t tid)
 }
 
 /* What runs no handler is not noticed: every way to sleep goes on as if nothing had been. */
-static int disturbed_body(void *arg)
+CHILD(disturbed_body)
 {
 	struct sleeper s[WAYS] = { 0 };
-	struct verdict v = { 0 };
 	struct talk *t = arg;
 	unsigned int returns;
 
@@ -156,15 +155,14 @@ static int disturbed_body(void *arg)
 	}
 	for (int way = 0; way < WAYS; way++)
 		say_in_child(t, s[way].w.tid);
-	CHECK(&v, heard_in_child(t) >= 0);
+	CHECK(v, heard_in_child(t) >= 0);
 	for (int way = 0; way < WAYS; way++) {
 		await_parked(s[way].w.tid);
-		CHECK_EQ(&v, switchto_resume(s[way].w.tid), 0);
-		workers_join(&s[way].w, 1, &v);
-		sink_stop(&s[way].sink, &v, &returns);
-		CHECK_EQ(&v, returns, way_switches(way));
+		CHECK_EQ(v, switchto_resume(s[way].w.tid), 0);
+		workers_join(&s[way].w, 1, v);
+		sink_stop(&s[way].sink, v, &returns);
+		CHECK_EQ(v, returns, way_switches(way));
 	}
-	return verdict_status(&v);
 }
 
 static void not_noticed(void (*disturb)(struct verdict *v, pid_t child, const pid_t *tids))
@@ -451,11 +449,10 @@ static void enters(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-static int entry_body(void *arg)
+CHILD(entry_body)
 {
 	struct entry *e = arg;
 	struct sleeper s = { .way = e->way };
-	struct verdict v = { 0 };
 	bool resumed = false;
 	unsigned int returns;
 	int command;
@@ -468,7 +465,7 @@ static int entry_body(void *arg)
 	say_in_child(&e->t, s.w.tid);
 	while ((command = heard_in_child(&e->t)) != 'e') {
 		if (command == 'r') {
-			CHECK_EQ(&v, switchto_resume(s.w.tid), 0);
+			CHECK_EQ(v, switchto_resume(s.w.tid), 0);
 			resumed = true;
 		} else {
 			worker_release(&s.w);
@@ -479,13 +476,12 @@ static int entry_body(void *arg)
 	}
 	if (!resumed) {
 		await_parked(s.w.tid);
-		CHECK_EQ(&v, switchto_resume(s.w.tid), 0);
+		CHECK_EQ(v, switchto_resume(s.w.tid), 0);
 	}
-	workers_join(&s.w, 1, &v);
-	sink_stop(&s.sink, &v, &returns);
-	CHECK_EQ(&v, returns, way_switches(e->way));
+	workers_join(&s.w, 1, v);
+	sink_stop(&s.sink, v, &returns);
+	CHECK_EQ(v, returns, way_switches(e->way));
 	say_in_child(&e->t, atomic_load(&handled));
-	return verdict_status(&v);
 }
 
 /* Of a stopped tracee: is it about to enter a futex call? */

@@ -879,17 +879,16 @@ struct shifted {
 };
 
 /* Whose clock is another one: times are its own, and neither early nor much later. */
-static int in_time_namespace(void *arg)
+CHILD(in_time_namespace)
 {
 	const long long times[] = { 0, 500, NSEC_PER_SEC / 100 };
 	const struct shifted *shifted = arg;
-	struct verdict v = { 0 };
 	struct worker w = { 0 };
 	struct sink s = { 0 };
 	unsigned int returns;
 
 	/* It is off by nearly all that it was to be: or all this proved nothing. */
-	CHECK(&v, llabs(now_ns() - shifted->outside) > shifted->by / 2);
+	CHECK(v, llabs(now_ns() - shifted->outside) > shifted->by / 2);
 	sink_start(&s);
 	FOR_EACH_TIMED_CALL (c) {
 		for (int i = 0; i < 9; i++) {
@@ -897,16 +896,15 @@ static int in_time_namespace(void *arg)
 			struct timespec time =
 				to_timespec(times[i % 3] + (c->absolute ? before : 0));
 
-			CHECK_ERR(&v, c->call(s.w.tid, &time), ETIMEDOUT);
-			CHECK(&v, now_ns() - before >= times[i % 3]);
+			CHECK_ERR(v, c->call(s.w.tid, &time), ETIMEDOUT);
+			CHECK(v, now_ns() - before >= times[i % 3]);
 		}
 	}
 	worker_start(&w, far_in_namespace, NULL);
 	await_parked(w.tid);
-	CHECK_EQ(&v, switchto_resume(w.tid), 0);
-	workers_join(&w, 1, &v);
-	sink_stop(&s, &v, &returns);
-	return verdict_status(&v);
+	CHECK_EQ(v, switchto_resume(w.tid), 0);
+	workers_join(&w, 1, v);
+	sink_stop(&s, v, &returns);
 }
 
 static int makes_time_namespace(void *arg)

@@ -123,16 +123,14 @@ static void traced_body(struct worker *w)
 	}
 }
 
-static int traced_child(void *arg)
+CHILD(traced_child)
 {
 	struct worker both[2] = { 0 };
-	struct verdict v = { 0 };
 
 	tracer_attach();
 	worker_start(&both[1], traced_body, both);
 	worker_start(&both[0], traced_body, both);
-	workers_join(both, 2, &v);
-	return verdict_status(&v);
+	workers_join(both, 2, v);
 }
 
 struct counts {
@@ -178,15 +176,14 @@ struct loss {
 	bool for_all;		       /* also for the threads that are parked already */
 };
 
-static int loses_operation(void *arg)
+CHILD(loses_operation)
 {
 	const struct loss *loss = arg;
-	struct verdict v = { 0 };
 	struct sink partner = { 0 }, sinks[WAYS + 1] = { 0 };
 	const struct timespec time = to_timespec(NSEC_PER_SEC / 100);
 	unsigned int returns, given = 0;
 
-	CHECK(&v, switchto_backend() && strcmp(switchto_backend(), "swap") == 0);
+	CHECK(v, switchto_backend() && strcmp(switchto_backend(), "swap") == 0);
 	/* Parked before, in every way; and the last one after it. */
 	sink_start(&partner);
 	for (int way = 0; way < WAYS; way++) {
@@ -199,7 +196,7 @@ static int loses_operation(void *arg)
 	if (loss->for_all)
 		filter_all_threads();
 	filter_swap_forms(loss->with_wait, loss->wake_only);
-	pair_works(&v, 100);
+	pair_works(v, 100);
 	sink_start(&sinks[WAYS]);
 	for (unsigned int i = 1; i <= 10; i++) {
 		for (int way = 0; way <= WAYS; way++) {
@@ -207,21 +204,20 @@ static int loses_operation(void *arg)
 
 			await_parked(s->w.tid);
 			if (i & 1)
-				CHECK_ERR(&v, switchto_switch_timed(s->w.tid, &time), ETIMEDOUT);
+				CHECK_ERR(v, switchto_switch_timed(s->w.tid, &time), ETIMEDOUT);
 			else
-				CHECK_EQ(&v, switchto_resume(s->w.tid), 0);
+				CHECK_EQ(v, switchto_resume(s->w.tid), 0);
 			AWAIT(atomic_load(&s->returns) == i);
 			given += way_switches(s->way);
 			AWAIT(atomic_load(&partner.returns) == given);
 		}
 	}
 	for (int way = 0; way <= WAYS; way++) {
-		sink_stop(&sinks[way], &v, &returns);
-		CHECK_EQ(&v, returns, 10);
+		sink_stop(&sinks[way], v, &returns);
+		CHECK_EQ(v, returns, 10);
 	}
-	sink_stop(&partner, &v, &returns);
-	CHECK_EQ(&v, returns, given);
-	return verdict_status(&v);
+	sink_stop(&partner, v, &returns);
+	CHECK_EQ(v, returns, given);
 }
 
 TEST_IN(also_forced, operation_is_lost)

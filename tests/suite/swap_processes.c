@@ -204,10 +204,9 @@ static void spin(struct worker *w)
 		look_at_id(l);
 }
 
-static int one_side(void *arg)
+CHILD(one_side)
 {
 	const int side = *(int *)arg;
-	struct verdict v = { 0 };
 	long whole = 0;
 
 	for (unsigned int i = 0; i < THREADS; i++) {
@@ -219,11 +218,10 @@ static int one_side(void *arg)
 		AWAIT(atomic_load(&arena->pairs[i].turns) >= LOOPS(3000));
 	atomic_store(&arena->over, true);
 	for (unsigned int i = 0; i < THREADS; i++) {
-		workers_join(&lookers[i].w, 1, &v);
+		workers_join(&lookers[i].w, 1, v);
 		whole += lookers[i].whole;
 	}
-	CHECK(&v, whole > 0);
-	return verdict_status(&v);
+	CHECK(v, whole > 0);
 }
 
 /* Each is below the number of CPUs. No two threads of a process that run have the same one. */
@@ -360,16 +358,14 @@ static void change_mapping(struct changing *c, enum change change, int other)
 	map_words(page, all, MAP_SHARED | MAP_FIXED, c->file);
 }
 
-static int swaps_on_a_mapping_that_stays(void *arg)
+CHILD(swaps_on_a_mapping_that_stays)
 {
 	struct changing *c = arg;
-	struct verdict v = { 0 };
 
 	c->side = 1;
 	worker_start(&c->w, swap_amid_changes, c);
-	workers_join(&c->w, 1, &v);
-	CHECK_EQ(&v, c->failed, 0);
-	return verdict_status(&v);
+	workers_join(&c->w, 1, v);
+	CHECK_EQ(v, c->failed, 0);
 }
 
 TEST(mapping_of_the_words_changes)

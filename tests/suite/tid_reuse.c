@@ -159,12 +159,9 @@ TEST(resume_before_new_owner_is_known)
 
 #ifndef UNDER_TSAN /* whose runtime in the child still knows the parent's threads */
 /* In the child of a fork() the TID of a thread that was the parent's. */
-static int succeeds_in_child(void *arg)
+CHILD(succeeds_in_child)
 {
-	struct verdict v = { 0 };
-
-	succeeds(*(pid_t *)arg, &v);
-	return verdict_status(&v);
+	succeeds(*(pid_t *)arg, v);
 }
 
 TEST(after_parents_thread)

@@ -1,31 +1,33 @@
 // SPDX-License-Identifier: MIT
 #include "files.h"
 
-#include <fcntl.h>
-#include <string.h>
-#include <unistd.h>
+#include "system.h"
 
-bool write_file(const char *path, const char *text)
+bool read_text(const char *path, char *text, size_t size)
 {
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-	ssize_t written;
+	int fd = open(path, O_RDONLY | O_CLOEXEC), error;
+	ssize_t length = -1;
 
-	if (fd < 0)
-		return false;
-	written = write(fd, text, strlen(text));
-	close(fd);
-	return written == (ssize_t)strlen(text);
+	if (fd >= 0) {
+		length = read(fd, text, size - 1);
+		error = errno;
+		close(fd);
+		errno = error;
+	}
+	text[length > 0 ? length : 0] = '\0';
+	return length >= 0;
 }
 
-bool read_file(const char *path, char *text, size_t size)
+bool write_text(const char *path, const char *text)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_WRONLY | O_CLOEXEC), error;
 	ssize_t length;
 
 	if (fd < 0)
 		return false;
-	length = read(fd, text, size - 1);
+	length = write(fd, text, strlen(text));
+	error = errno;
 	close(fd);
-	text[length > 0 ? length : 0] = '\0';
-	return length >= 0;
+	errno = error;
+	return length == (ssize_t)strlen(text);
 }

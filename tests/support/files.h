@@ -7,8 +7,8 @@
 #include <stddef.h>
 
 /* Each false with errno set if that was not to be had. */
-bool write_file(const char *path, const char *text);
+bool write_text(const char *path, const char *text);
 /* As much of it as fits, and a NUL byte. */
-bool read_file(const char *path, char *text, size_t size);
+bool read_text(const char *path, char *text, size_t size);
 
 #endif /* FILES_H */

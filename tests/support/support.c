@@ -223,35 +223,6 @@ void await_pause(unsigned int rounds)
 		nanosleep(&nap, NULL);
 }
 
-bool read_text(const char *path, char *text, size_t size)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC), error;
-	ssize_t length = -1;
-
-	if (fd >= 0) {
-		length = read(fd, text, size - 1);
-		error = errno;
-		close(fd);
-		errno = error;
-	}
-	text[length > 0 ? length : 0] = '\0';
-	return length >= 0;
-}
-
-bool write_text(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC), error;
-	ssize_t length;
-
-	if (fd < 0)
-		return false;
-	length = write(fd, text, strlen(text));
-	error = errno;
-	close(fd);
-	errno = error;
-	return length == (ssize_t)strlen(text);
-}
-
 /* One line of /proc/self/task/TID/@file; empty if the thread is gone. */
 static void read_task_file(pid_t tid, const char *file, char *text, size_t size)
 {

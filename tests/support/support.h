@@ -13,43 +13,14 @@
  *	CHECK_EQ(&v, switchto_resume(w.tid), 0);
  *	workers_join(&w, 1, &v);
  *	verdict_assert(&v);
- *
- * The headers of the system that most of them need are included here, and only here.
  */
 #ifndef SUPPORT_H
 #define SUPPORT_H
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <poll.h>
-#include <pthread.h>
-#include <sched.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/types.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "files.h"
+#include "system.h"
 
 #include <cmocka.h>
-
-/* After <linux/futex.h> */
-#include "futex_swap.h"
 
 /* The exit status that means: not run, and said why. */
 #define SKIPPED 77
@@ -216,10 +187,6 @@ int two_cpus(int cpu[2]);
 /* Only on @cpu from now on; 0 is the calling thread. */
 void pin_to(pid_t tid, int cpu);
 
-/* false and errno. */
-bool write_text(const char *path, const char *text);
-bool read_text(const char *path, char *text, size_t size);
-
 long long now_ns(void);
 struct timespec to_timespec(long long ns);
 long long to_ns(const struct timespec *t);
@@ -233,6 +200,21 @@ void random_delay(uint32_t *state, uint32_t limit);
 /* Says what hangs and ends the process, if it is not stopped in time. */
 void watchdog_start(const char *what);
 void watchdog_stop(void);
+
+/*
+ * CHILD(name) { ... } is a function for run_child() and start_child(), of @arg: with a verdict, @v,
+ * that is the exit status.
+ */
+#define CHILD(name)                                              \
+	static void name##_checks(struct verdict *v, void *arg); \
+	static int name(void *arg)                               \
+	{                                                        \
+		struct verdict v = { 0 };                        \
+                                                                 \
+		name##_checks(&v, arg);                          \
+		return verdict_status(&v);                       \
+	}                                                        \
+	static void name##_checks(struct verdict *v, void *arg)
 
 /* A process with @body as its only thread's code. Its exit status, 128 + n after signal n. */
 int run_child(int (*body)(void *arg), void *arg);

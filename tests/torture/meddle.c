@@ -6,27 +6,12 @@
  * all rest and all threads are equals again: then most switches are hand-offs.
  */
 #include "files.h"
-#include "futex_swap.h"
 #include "torture.h"
 
 #include <switchto/switchto.h>
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
 #include <sys/ptrace.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #define MS 1000000LL
 
@@ -210,19 +195,19 @@ static bool make_groups(void)
 	char path[512];
 
 	snprintf(path, sizeof(path), "%s/cgroup.subtree_control", cgroup_root);
-	if (!write_file(path, "+cpu"))
+	if (!write_text(path, "+cpu"))
 		return false;
 	snprintf(group, sizeof(group), "%s/torture.%d", cgroup_root, getpid());
 	for (int i = 0; i < 5; i++) {
 		if (mkdir(in_group(groups[i], ""), 0755))
 			return false;
-		if (i && !write_file(in_group(groups[i], "/cgroup.type"), "threaded"))
+		if (i && !write_text(in_group(groups[i], "/cgroup.type"), "threaded"))
 			return false;
 	}
-	if (!write_file(in_group("", "/cgroup.procs"), "0"))
+	if (!write_text(in_group("", "/cgroup.procs"), "0"))
 		return false;
 	for (int i = 0; i < 3; i += 2)
-		if (!write_file(in_group(groups[i], "/cgroup.subtree_control"), "+cpu"))
+		if (!write_text(in_group(groups[i], "/cgroup.subtree_control"), "+cpu"))
 			return false;
 
 	/*
@@ -233,7 +218,7 @@ static bool make_groups(void)
 	 * all CPUs are past it; the kernel can only oops. So one quota is there
 	 * from before the first switch to after the last.
 	 */
-	return write_file(in_group("/quota", "/cpu.max"), "10000 10000");
+	return write_text(in_group("/quota", "/cpu.max"), "10000 10000");
 }
 
 static void remove_groups(void)
@@ -243,7 +228,7 @@ static void remove_groups(void)
 	if (!group[0])
 		return;
 	snprintf(path, sizeof(path), "%s/cgroup.procs", cgroup_root);
-	write_file(path, "0");
+	write_text(path, "0");
 	for (int i = 4; i >= 0; i--) {
 		/* Whoever ended in it may be on the way out for a moment. */
 		for (int try = 0; rmdir(in_group(groups[i], "")) && errno == EBUSY && try < 100;
@@ -261,22 +246,22 @@ static bool change_group(uint64_t *dice)
 
 	for (unsigned int i = 0; i < n; i++) {
 		snprintf(text, sizeof(text), "%d", tids[i]);
-		if (tids[i] && !write_file(in_group(to, "/cgroup.threads"), text) &&
+		if (tids[i] && !write_text(in_group(to, "/cgroup.threads"), text) &&
 		    !allowed(-1, in_group(to, "/cgroup.threads")))
 			return false;
 	}
 	did(MOVES);
 	if (!roll(dice, 10) &&
-	    !write_file(in_group("/a", "/cpu.max"), roll(dice, 2) ? "max 10000" : "4000 10000"))
+	    !write_text(in_group("/a", "/cpu.max"), roll(dice, 2) ? "max 10000" : "4000 10000"))
 		left_out(in_group("/a", "/cpu.max"));
 	if (!roll(dice, 10) &&
-	    !write_file(in_group("/b", "/cpu.weight"), roll(dice, 2) ? "100" : "300"))
+	    !write_text(in_group("/b", "/cpu.weight"), roll(dice, 2) ? "100" : "300"))
 		left_out(in_group("/b", "/cpu.weight"));
 	if (!roll(dice, 8) || !atomic_load(&shared->deeds[FREEZES])) {
-		if (!write_file(in_group("/b/c", "/cgroup.freeze"), "1"))
+		if (!write_text(in_group("/b/c", "/cgroup.freeze"), "1"))
 			left_out(in_group("/b/c", "/cgroup.freeze"));
 		pause_ns(roll(dice, 3000000));
-		write_file(in_group("/b/c", "/cgroup.freeze"), "0");
+		write_text(in_group("/b/c", "/cgroup.freeze"), "0");
 		did(FREEZES);
 	}
 	return true;
@@ -287,7 +272,7 @@ static void undo_group(pid_t tid)
 	char text[32];
 
 	snprintf(text, sizeof(text), "%d", tid);
-	write_file(in_group("", "/cgroup.threads"), text);
+	write_text(in_group("", "/cgroup.threads"), text);
 }
 
 static bool set_online(unsigned int cpu, bool online)
@@ -295,7 +280,7 @@ static bool set_online(unsigned int cpu, bool online)
 	char path[128];
 
 	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/online", cpu);
-	return write_file(path, online ? "1" : "0");
+	return write_text(path, online ? "1" : "0");
 }
 
 static bool change_cpus(uint64_t *dice)
@@ -326,15 +311,15 @@ static bool leave_few_tids(uint64_t *dice)
 	char text[128];
 	int tasks;
 
-	if ((!pid_max_before[0] && !read_file(pid_max, pid_max_before, sizeof(pid_max_before))) ||
-	    !read_file("/proc/loadavg", text, sizeof(text)) ||
+	if ((!pid_max_before[0] && !read_text(pid_max, pid_max_before, sizeof(pid_max_before))) ||
+	    !read_text("/proc/loadavg", text, sizeof(text)) ||
 	    sscanf(text, "%*f %*f %*f %*d/%d", &tasks) != 1) {
 		left_out(pid_max);
 		return false;
 	}
 	/* The least that the kernel takes is 301. */
 	snprintf(text, sizeof(text), "%d", tasks + 300);
-	return allowed(write_file(pid_max, text) ? 0 : -1, pid_max);
+	return allowed(write_text(pid_max, text) ? 0 : -1, pid_max);
 }
 
 /* Threads that park, with nobody to resume them, and are cancelled. */
@@ -751,7 +736,7 @@ void meddlers_end(void)
 void meddlers_clean_up(void)
 {
 	if (pid_max_before[0])
-		write_file(pid_max, pid_max_before);
+		write_text(pid_max, pid_max_before);
 	remove_groups();
 }
 

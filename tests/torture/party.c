@@ -23,14 +23,6 @@
 
 #include <switchto/switchto.h>
 
-#include <errno.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #define BOX_CLOSED (UINT64_C(1) << 63)
 #define BOX_RESUME (UINT64_C(1) << 32)
 #define BOX_TOKENS UINT64_C(0xffffffff)
@@ -632,7 +624,7 @@ static void choose_next_tid(pid_t tid)
 	char text[16];
 
 	snprintf(text, sizeof(text), "%d", tid - 1);
-	if (write_file("/proc/sys/kernel/ns_last_pid", text))
+	if (write_text("/proc/sys/kernel/ns_last_pid", text))
 		atomic_store(&tid_chosen, true);
 }
 

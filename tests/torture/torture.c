@@ -21,20 +21,9 @@
 #include <switchto/switchto.h>
 
 #include <dirent.h>
-#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #define EXIT_SKIP 77
 
@@ -121,7 +110,7 @@ static void print_tasks(void)
 
 			snprintf(path, sizeof(path), "/proc/self/task/%s/%s", task->d_name,
 				 files[i]);
-			if (!read_file(path, text, sizeof(text)))
+			if (!read_text(path, text, sizeof(text)))
 				continue;
 			text[strcspn(text, "\n")] = '\0';
 			fprintf(stderr, "task %s %s: %s\n", task->d_name, files[i], text);
@@ -195,7 +184,7 @@ static void verify_averages(void)
 {
 	char text[64];
 
-	if (!read_file("/sys/kernel/debug/sched/verify_averages", text, sizeof(text)))
+	if (!read_text("/sys/kernel/debug/sched/verify_averages", text, sizeof(text)))
 		return;
 	if (strcmp(text, "0\n"))
 		broken("the averages of %d cfs_rqs are wrong", atoi(text));
@@ -296,7 +285,7 @@ static bool verify_sums(void)
 	if (now == verifying)
 		return true;
 	verifying = now;
-	return write_file(features, now ? "VERIFY_SUMS" : "NO_VERIFY_SUMS");
+	return write_text(features, now ? "VERIFY_SUMS" : "NO_VERIFY_SUMS");
 }
 
 static const char *const deed_names[DEEDS] = { "signals", "stops",   "traces",	 "kills",
@@ -321,7 +310,7 @@ static const char *missing(double seconds)
 	/* Else it takes a walk round the few that there are. */
 	if (!total(REUSED) && (tids_are_chosen() || total(LIVES) > 1000))
 		return "TIDs used again";
-	if (swaps && (!read_file(handoff_counts, counts, sizeof(counts)) ||
+	if (swaps && (!read_text(handoff_counts, counts, sizeof(counts)) ||
 		      !strncmp(counts, "handoff 0\n", strlen("handoff 0\n"))))
 		return "hand-offs";
 	return NULL;
@@ -453,7 +442,7 @@ static int work(void)
 	for (unsigned int i = 0; i < shared->parties; i++)
 		party_end(&shared->party[i]);
 	verify_averages();
-	write_file(features, "NO_VERIFY_SUMS");
+	write_text(features, "NO_VERIFY_SUMS");
 	meddlers_clean_up();
 
 	print_parties_counts();
@@ -461,7 +450,7 @@ static int work(void)
 		printf("the watch slept through %.1f s\n", slept_through);
 	if (delay_permille)
 		print_delays();
-	if (read_file(handoff_counts, text, sizeof(text)))
+	if (read_text(handoff_counts, text, sizeof(text)))
 		fputs(text, stdout);
 	if (missing(seconds)) {
 		fprintf(stderr, "torture: wanted some %s, found none in all of the run\n",

@@ -9,12 +9,7 @@
 #define TORTURE_H
 
 #include "common.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/types.h>
+#include "system.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define UNDER_SANITIZER 1
