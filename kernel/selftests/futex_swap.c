@@ -62,13 +62,11 @@ FIXTURE_TEARDOWN(threads)
 
 TEST_F(threads, sleeps_and_wakes_one_target)
 {
-	struct call *swapper = &arena->swapper[0];
 	const long handed = swap_count("handoff");
 	const int fl = variant->opflags;
 
 	queue_waiters(_metadata, 2, fl);
-	start(_metadata, prepare_swap(swapper, &arena->own, &arena->peer, fl));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(prepare_swap(swapper, &arena->own, &arena->peer, fl));
 	end_waiters(_metadata, 2, 1, fl);
 	end_swapper(_metadata, swapper, &arena->own, fl);
 	if (variant->one_cpu)
@@ -77,7 +75,6 @@ TEST_F(threads, sleeps_and_wakes_one_target)
 
 TEST_F(threads, value_changed_eagain_target_woken)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	queue_waiters(_metadata, 2, fl);
@@ -89,7 +86,6 @@ TEST_F(threads, value_changed_eagain_target_woken)
 
 TEST_F(threads, nobody_waits_sleeps_all_the_same)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	start(_metadata, prepare_swap(swapper, &arena->own, &arena->peer, fl));
@@ -98,13 +94,10 @@ TEST_F(threads, nobody_waits_sleeps_all_the_same)
 
 TEST_F(threads, waiter_on_neighbouring_word_not_woken)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
-	start(_metadata, prepare_wait(&arena->other, &arena->peer_neighbour, fl));
-	ASSERT_ASLEEP(&arena->other);
-	start(_metadata, prepare_swap(swapper, &arena->own, &arena->peer, fl));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(prepare_wait(&arena->other, &arena->peer_neighbour, fl));
+	START_ASLEEP(prepare_swap(swapper, &arena->own, &arena->peer, fl));
 	EXPECT_STILL_ASLEEP(&arena->other);
 	EXPECT_EQ(1, futex_wake(&arena->peer_neighbour, INT_MAX, fl));
 	end_swapper(_metadata, swapper, &arena->own, fl);
@@ -112,7 +105,6 @@ TEST_F(threads, waiter_on_neighbouring_word_not_woken)
 
 TEST_F(threads, same_address_alone_never_wakes_itself)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	start(_metadata, prepare_swap(swapper, &arena->own, &arena->own, fl));
@@ -121,12 +113,10 @@ TEST_F(threads, same_address_alone_never_wakes_itself)
 
 TEST_F(threads, same_address_wakes_another_then_sleeps)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	queue_waiters(_metadata, 2, fl);
-	start(_metadata, prepare_swap(swapper, &arena->peer, &arena->peer, fl));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(prepare_swap(swapper, &arena->peer, &arena->peer, fl));
 	check_woken(_metadata, 2, 1);
 
 	/* The swapper is queued behind the waiter that is left. */
@@ -138,8 +128,6 @@ TEST_F(threads, same_address_wakes_another_then_sleeps)
 /* One swap. It sleeps, or if @changed it finds that its value has changed. */
 static void swap_once(struct __test_metadata *_metadata, bool changed, int fl)
 {
-	struct call *swapper = &arena->swapper[0];
-
 	prepare_swap(swapper, &arena->own, &arena->peer, fl);
 	if (changed)
 		swapper->val++;
@@ -179,8 +167,7 @@ TEST_F(threads, several_waiters_realtime_first)
 		queue_waiters(_metadata, 2, fl);
 		prepare_wait(fifo, &arena->peer, fl);
 		fifo->fifo = true;
-		start(_metadata, fifo);
-		ASSERT_ASLEEP(fifo);
+		START_ASLEEP(fifo);
 
 		swap_once(_metadata, changed, fl);
 		ASSERT_RETURNS(0, 0, fifo);
@@ -190,14 +177,12 @@ TEST_F(threads, several_waiters_realtime_first)
 
 TEST_F(threads, waiter_with_bitset_woken)
 {
-	struct call *swapper = &arena->swapper[0], *w = &arena->other;
+	struct call *w = &arena->other;
 	const int fl = variant->opflags;
 
 	prepare(w, &arena->peer, FUTEX_WAIT_BITSET | fl)->val3 = 1U << 31;
-	start(_metadata, w);
-	ASSERT_ASLEEP(w);
-	start(_metadata, prepare_swap(swapper, &arena->own, &arena->peer, fl));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(w);
+	START_ASLEEP(prepare_swap(swapper, &arena->own, &arena->peer, fl));
 	ASSERT_RETURNS(0, 0, w);
 	end_swapper(_metadata, swapper, &arena->own, fl);
 }
@@ -209,10 +194,8 @@ TEST_F(threads, target_is_a_swapper)
 	const int fl = variant->opflags;
 
 	queue_waiters(_metadata, 2, fl);
-	start(_metadata, prepare_swap(b, &arena->own2, &arena->peer, fl));
-	ASSERT_ASLEEP(b);
-	start(_metadata, prepare_swap(a, &arena->own, &arena->own2, fl));
-	ASSERT_ASLEEP(a);
+	START_ASLEEP(prepare_swap(b, &arena->own2, &arena->peer, fl));
+	START_ASLEEP(prepare_swap(a, &arena->own, &arena->own2, fl));
 	ASSERT_RETURNS(0, 0, b);
 	end_waiters(_metadata, 2, 1, fl);
 	end_swapper(_metadata, a, &arena->own, fl);
@@ -220,7 +203,6 @@ TEST_F(threads, target_is_a_swapper)
 
 TEST_F(threads, uaddr_unmapped_efault_target_woken)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 	long page = sysconf(_SC_PAGESIZE);
 	futex_t *gone;
@@ -246,15 +228,14 @@ TEST_F(threads, uaddr_unmapped_efault_target_woken)
 
 TEST_F(threads, pi_waiter_einval_nobody_woken)
 {
-	struct call *swapper = &arena->swapper[0], *w = &arena->other;
+	struct call *w = &arena->other;
 	const int fl = variant->opflags, absent = errno_of_unknown();
 
 	if (futex_lock_pi(&arena->peer, NULL, 0, fl)) {
 		ASSERT_EQ(absent, errno);
 		SKIP(return, "this kernel has no PI futexes (CONFIG_FUTEX_PI)");
 	}
-	start(_metadata, prepare(w, &arena->peer, FUTEX_LOCK_PI | fl));
-	ASSERT_ASLEEP(w);
+	START_ASLEEP(prepare(w, &arena->peer, FUTEX_LOCK_PI | fl));
 
 	start(_metadata, prepare_swap(swapper, &arena->own, &arena->peer, fl));
 	ASSERT_RETURNS(-1, EINVAL, swapper);
@@ -270,7 +251,7 @@ TEST_F(threads, pi_waiter_einval_nobody_woken)
 
 TEST_F(threads, requeue_pi_waiter_einval_nobody_woken)
 {
-	struct call *swapper = &arena->swapper[0], *w = &arena->other;
+	struct call *w = &arena->other;
 	const int fl = variant->opflags, absent = errno_of_unknown();
 
 	if (futex_lock_pi(&arena->spare, NULL, 0, fl)) {
@@ -279,8 +260,7 @@ TEST_F(threads, requeue_pi_waiter_einval_nobody_woken)
 	}
 	prepare(w, &arena->peer, FUTEX_WAIT_REQUEUE_PI | fl);
 	w->uaddr2 = (void *)&arena->spare;
-	start(_metadata, w);
-	ASSERT_ASLEEP(w);
+	START_ASLEEP(w);
 
 	start(_metadata, prepare_swap(swapper, &arena->own, &arena->peer, fl));
 	ASSERT_RETURNS(-1, EINVAL, swapper);
@@ -297,8 +277,7 @@ static void put_swapper_to_sleep(struct __test_metadata *_metadata, struct call 
 				 int fl)
 {
 	queue_waiters(_metadata, 1, fl);
-	start(_metadata, c);
-	ASSERT_ASLEEP(c);
+	START_ASLEEP(c);
 	check_woken(_metadata, 1, 1);
 }
 
@@ -315,7 +294,6 @@ static void requeue_swapper(struct __test_metadata *_metadata, struct call *c,
 
 TEST_F(threads, sleeper_cmp_requeued_follows)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	prepare_swap(swapper, &arena->own, &arena->peer, fl);
@@ -325,7 +303,6 @@ TEST_F(threads, sleeper_cmp_requeued_follows)
 
 TEST_F(threads, sleeper_requeued_follows)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	prepare_swap(swapper, &arena->own, &arena->peer, fl);
@@ -338,7 +315,6 @@ TEST_F(threads, sleeper_requeued_follows)
 TEST_F(threads, sleeper_requeued_times_out)
 {
 	struct timespec timeout = { .tv_sec = 1 };
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	prepare_swap(swapper, &arena->own, &arena->peer, fl);
@@ -351,7 +327,6 @@ TEST_F(threads, sleeper_requeued_times_out)
 
 TEST_F(threads, sleeper_requeued_takes_signals)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	handle(_metadata, SIGUSR1, 0);
@@ -365,7 +340,6 @@ TEST_F(threads, sleeper_requeued_takes_signals)
 /* A swapper does not wait in FUTEX_WAIT_REQUEUE_PI, so it is not requeued. */
 TEST_F(threads, sleeper_not_requeued_to_pi)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags, absent = errno_of_unknown();
 
 	prepare_swap(swapper, &arena->own, &arena->peer, fl);
@@ -380,7 +354,6 @@ TEST_F(threads, sleeper_not_requeued_to_pi)
 
 TEST_F(threads, sleeper_woken_by_wake_op)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	prepare_swap(swapper, &arena->own, &arena->peer, fl);
@@ -394,7 +367,6 @@ TEST_F(threads, sleeper_woken_by_wake_op)
 /* futex_wake(2) and futex_requeue(2), Linux 6.7 */
 TEST_F(threads, sleeper_woken_and_requeued_by_futex2)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 	const unsigned int flags = FUTEX2_SIZE_U32 | (fl ? FUTEX2_PRIVATE : 0);
 	struct futex_waitv v[2] = {
@@ -414,14 +386,12 @@ TEST_F(threads, sleeper_woken_and_requeued_by_futex2)
 
 TEST_F(threads, target_requeued_to_uaddr2_woken)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	queue_waiters_on(_metadata, &arena->spare, 2, fl);
 	ASSERT_EQ(2, futex_cmp_requeue(&arena->spare, arena->spare,
 				       &arena->peer, 0, 2, fl));
-	start(_metadata, prepare_swap(swapper, &arena->own, &arena->peer, fl));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(prepare_swap(swapper, &arena->own, &arena->peer, fl));
 	end_waiters(_metadata, 2, 1, fl);
 	end_swapper(_metadata, swapper, &arena->own, fl);
 }
@@ -452,22 +422,19 @@ static struct call *prepare_waitv(struct call *c, struct futex_waitv *v, int fl)
 
 TEST_F(threads, waitv_waiter_completed_once)
 {
-	struct call *swapper = &arena->swapper[0], *waitv = &arena->other;
+	struct call *waitv = &arena->other;
 	const int fl = variant->opflags;
 	struct futex_waitv v[2];
 
-	start(_metadata, prepare_waitv(waitv, v, fl));
-	ASSERT_ASLEEP(waitv);
+	START_ASLEEP(prepare_waitv(waitv, v, fl));
 	queue_waiters(_metadata, 2, fl);
 
-	start(_metadata, prepare_swap(swapper, &arena->own, &arena->peer, fl));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(prepare_swap(swapper, &arena->own, &arena->peer, fl));
 	ASSERT_RETURNS(1, 0, waitv);
 	check_woken(_metadata, 2, 0);
 	end_swapper(_metadata, swapper, &arena->own, fl);
 
-	start(_metadata, prepare_swap(swapper, &arena->own, &arena->peer, fl));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(prepare_swap(swapper, &arena->own, &arena->peer, fl));
 	end_waiters(_metadata, 2, 1, fl);
 	end_swapper(_metadata, swapper, &arena->own, fl);
 }
@@ -730,7 +697,6 @@ FIXTURE_TEARDOWN(arguments)
 TEST_F(arguments, refused_nobody_woken)
 {
 	const int err = variant->unknown ? errno_of_unknown() : variant->err;
-	struct call *swapper = &arena->swapper[0];
 	int i;
 
 	for (i = 0; i < 4; i++) {
@@ -775,10 +741,7 @@ static futex_t *unmapped_futex(struct __test_metadata *_metadata)
 
 TEST(uaddr2_unmapped_shared_efault_not_asleep)
 {
-	struct call *swapper;
-
 	make_arena(_metadata, 0);
-	swapper = &arena->swapper[0];
 	start(_metadata, prepare_swap(swapper, &arena->own, LOW_FUTEX, 0));
 	ASSERT_RETURNS(-1, EFAULT, swapper);
 
@@ -795,10 +758,7 @@ TEST(uaddr2_unmapped_shared_efault_not_asleep)
  */
 TEST(uaddr2_unmapped_private_sleeps)
 {
-	struct call *swapper;
-
 	make_arena(_metadata, 0);
-	swapper = &arena->swapper[0];
 	start(_metadata, prepare_swap(swapper, &arena->own, LOW_FUTEX, FUTEX_PRIVATE_FLAG));
 	end_swapper(_metadata, swapper, &arena->own, FUTEX_PRIVATE_FLAG);
 
@@ -843,7 +803,6 @@ FIXTURE_TEARDOWN(timeout)
 TEST_F(timeout, etimedout_never_early_target_woken)
 {
 	struct timespec timeout = { .tv_nsec = variant->nsec };
-	struct call *swapper = &arena->swapper[0];
 	int i;
 
 	for (i = 0; i < 2; i++) {
@@ -868,15 +827,12 @@ TEST(timeout_beyond_the_clock_sleeps)
 		.tv_sec = sizeof(time_t) == 8 ? INT64_MAX : INT32_MAX,
 		.tv_nsec = NSEC_PER_SEC - 1,
 	};
-	struct call *swapper;
 
 	make_arena(_metadata, 0);
-	swapper = &arena->swapper[0];
 	queue_waiters(_metadata, 2, 0);
 	prepare_swap(swapper, &arena->own, &arena->peer, 0);
 	swapper->timeout = &timeout;
-	start(_metadata, swapper);
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(swapper);
 	end_waiters(_metadata, 2, 1, 0);
 	end_swapper(_metadata, swapper, &arena->own, 0);
 }
@@ -910,7 +866,6 @@ FIXTURE_TEARDOWN(time_namespace)
 static void in_time_namespace(struct __test_metadata *_metadata, long offset, int fl)
 {
 	struct timespec timeout = { .tv_nsec = 50 * NSEC_PER_MSEC };
-	struct call *swapper = &arena->swapper[0];
 	long long took;
 	char text[64];
 
@@ -1205,8 +1160,7 @@ FIXTURE_SETUP(io_uring)
 	 * futexes when it starts its second thread. A request queued earlier is
 	 * not found any more. That is not tested here, so start a thread first.
 	 */
-	start(_metadata, prepare_wait(&arena->other, &arena->spare, 0));
-	ASSERT_ASLEEP(&arena->other);
+	START_ASLEEP(prepare_wait(&arena->other, &arena->spare, 0));
 }
 
 FIXTURE_TEARDOWN(io_uring)
@@ -1217,8 +1171,6 @@ FIXTURE_TEARDOWN(io_uring)
 static void swap_to_request(struct __test_metadata *_metadata, struct ring *r,
 			    const struct io_uring_sqe *sqe, int res, int fl)
 {
-	struct call *swapper = &arena->swapper[0];
-
 	ASSERT_EQ(1, ring_submit(r, sqe));
 	if (ring_completions(r)) {
 		ASSERT_EQ(-EINVAL, ring_take(_metadata, r));
@@ -1226,14 +1178,12 @@ static void swap_to_request(struct __test_metadata *_metadata, struct ring *r,
 	}
 	queue_waiters(_metadata, 2, fl);
 
-	start(_metadata, prepare_swap(swapper, &arena->own, &arena->peer, fl));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(prepare_swap(swapper, &arena->own, &arena->peer, fl));
 	EXPECT_EQ(res, ring_take(_metadata, r));
 	check_woken(_metadata, 2, 0);
 	end_swapper(_metadata, swapper, &arena->own, fl);
 
-	start(_metadata, prepare_swap(swapper, &arena->own, &arena->peer, fl));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(prepare_swap(swapper, &arena->own, &arena->peer, fl));
 	EXPECT_EQ(0, ring_completions(r));
 	end_waiters(_metadata, 2, 1, fl);
 	end_swapper(_metadata, swapper, &arena->own, fl);

@@ -299,7 +299,7 @@ TEST_F(cgroup, thread_moved_among_groups_while_it_swaps)
 
 TEST_F(cgroup, thread_moved_while_the_target_sleeps)
 {
-	struct call *swapper = &arena->swapper[0], *target = &arena->other;
+	struct call *target = &arena->other;
 	const long refused = swap_count("group");
 	const int fl = FUTEX_PRIVATE_FLAG;
 	char path[512];
@@ -309,8 +309,7 @@ TEST_F(cgroup, thread_moved_while_the_target_sleeps)
 		return;
 	for (i = 0; i < 20; i++) {
 		prepare_wait(target, &arena->peer, fl)->cpu = sched_getcpu();
-		start(_metadata, target);
-		ASSERT_ASLEEP(target);
+		START_ASLEEP(target);
 		ASSERT_TRUE(join_threaded(self->group[0], target->tid));
 		prepare_swap(swapper, &arena->own, &arena->peer, fl)->cpu = target->cpu;
 		start(_metadata, swapper);
@@ -508,7 +507,7 @@ TEST_F(cgroup, chain_in_a_quota_weighs_one_thread)
  */
 TEST_F(cgroup, target_asleep_in_a_throttled_group)
 {
-	struct call *swapper = &arena->swapper[0], *target = &arena->other;
+	struct call *target = &arena->other;
 	struct pair *p = make_pair(_metadata, LONG_MAX, FUTEX_PRIVATE_FLAG);
 	struct side hog = { .pair = p, .nice = SIDE_KEEPS_NICE, .cpu = sched_getcpu(),
 			    .cgroup = self->group[1], .alone = true };
@@ -525,8 +524,7 @@ TEST_F(cgroup, target_asleep_in_a_throttled_group)
 	prepare_wait(target, &arena->peer, fl)->enter = enter_wait_in_group;
 	target->arg = self->group[1];
 	target->cpu = hog.cpu;
-	start(_metadata, target);
-	ASSERT_ASLEEP(target);
+	START_ASLEEP(target);
 
 	ASSERT_TRUE(write_file(path, "100000 1000000"));
 	before = cpu_stat(self->group[1], "usage_usec ");
@@ -538,8 +536,7 @@ TEST_F(cgroup, target_asleep_in_a_throttled_group)
 	} while ((used < before + 90000 ||
 		  used != cpu_stat(self->group[1], "usage_usec ")) && now() < limit);
 	prepare_swap(swapper, &arena->own, &arena->peer, fl)->cpu = hog.cpu;
-	start(_metadata, swapper);
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(swapper);
 	EXPECT_EQ(0, futex_wake(&arena->peer, 1, fl));
 	EXPECT_FALSE(is_done(target));
 
@@ -577,7 +574,7 @@ static long enter_wait_when_told(struct call *c)
  */
 TEST_F(cgroup, target_left_its_class_while_throttled)
 {
-	struct call *swapper = &arena->swapper[0], *target = &arena->other;
+	struct call *target = &arena->other;
 	const struct sched_param other = { };
 	const int cpu = sched_getcpu(), fl = FUTEX_PRIVATE_FLAG;
 	const long handed = swap_count("handoff");
@@ -628,7 +625,7 @@ TEST_F(cgroup, target_left_its_class_while_throttled)
  */
 TEST_F(cgroup, target_in_a_throttled_group_caller_can_be_killed)
 {
-	struct call *swapper = &arena->swapper[0], *target = &arena->other;
+	struct call *target = &arena->other;
 	const int cpu = sched_getcpu();
 	bool throttled = false;
 	char path[512];
@@ -686,7 +683,7 @@ TEST_F(cgroup, target_in_a_throttled_group_caller_can_be_killed)
  */
 TEST_F(cgroup, cpuset_changed_while_the_target_sleeps)
 {
-	struct call *swapper = &arena->swapper[0], *target = &arena->other;
+	struct call *target = &arena->other;
 	const long refused = swap_count("cpu");
 	const int fl = FUTEX_PRIVATE_FLAG;
 	char path[512], text[32];
@@ -713,8 +710,7 @@ TEST_F(cgroup, cpuset_changed_while_the_target_sleeps)
 		ASSERT_TRUE(write_file(path, text));
 		prepare_wait(target, &arena->peer, fl)->enter = enter_wait_in_group;
 		target->arg = self->sub;
-		start(_metadata, target);
-		ASSERT_ASLEEP(target);
+		START_ASLEEP(target);
 
 		snprintf(text, sizeof(text), "%d", there);
 		ASSERT_TRUE(write_file(path, text));
@@ -751,7 +747,7 @@ static bool set_frozen(const char *group, bool frozen)
 
 TEST_F(cgroup, target_frozen_caller_sleeps_and_can_be_killed)
 {
-	struct call *swapper = &arena->swapper[0], *target = &arena->other;
+	struct call *target = &arena->other;
 	int status;
 
 	start_process(_metadata, prepare_wait(target, &arena->peer, 0));
@@ -777,8 +773,6 @@ TEST_F(cgroup, target_frozen_caller_sleeps_and_can_be_killed)
 /* A swapper that is frozen and thawed goes on with its wait. */
 TEST_F(cgroup, swapper_frozen_and_thawed_no_second_wake)
 {
-	struct call *swapper = &arena->swapper[0];
-
 	queue_waiters(_metadata, 3, 0);
 	start_process(_metadata,
 		      prepare_swap(swapper, &arena->own, &arena->peer, 0));
@@ -868,21 +862,19 @@ FIXTURE_TEARDOWN(freezer_v1)
 /* The target is woken when it is thawed. */
 TEST_F(freezer_v1, target_frozen_asleep_woken_when_thawed)
 {
-	struct call *swapper = &arena->swapper[0], *target = &arena->other;
+	struct call *target = &arena->other;
 	const int fl = variant->opflags;
 	long handed, awake;
 
 	prepare_wait(target, &arena->peer, fl)->cpu = sched_getcpu();
-	start(_metadata, target);
-	ASSERT_ASLEEP(target);
+	START_ASLEEP(target);
 	ASSERT_TRUE(join_v1(self->group, target->tid));
 	ASSERT_TRUE(set_state_v1(self->group, "FROZEN"));
 
 	handed = swap_count("handoff");
 	awake = swap_count("target_awake");
 	prepare_swap(swapper, &arena->own, &arena->peer, fl)->cpu = target->cpu;
-	start(_metadata, swapper);
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(swapper);
 	/* Give the target time to run, which it must not do. */
 	usleep(20000);
 	EXPECT_FALSE(is_done(target));
@@ -899,12 +891,10 @@ TEST_F(freezer_v1, target_frozen_asleep_woken_when_thawed)
 
 TEST_F(freezer_v1, swapper_frozen_asleep_woken_when_thawed)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	queue_waiters(_metadata, 3, fl);
-	start(_metadata, prepare_swap(swapper, &arena->own, &arena->peer, fl));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(prepare_swap(swapper, &arena->own, &arena->peer, fl));
 	ASSERT_TRUE(join_v1(self->group, swapper->tid));
 	ASSERT_TRUE(set_state_v1(self->group, "FROZEN"));
 	EXPECT_EQ(1, futex_wake(&arena->own, INT_MAX, fl));
@@ -917,15 +907,13 @@ TEST_F(freezer_v1, swapper_frozen_asleep_woken_when_thawed)
 
 TEST_F(freezer_v1, swapper_frozen_asleep_times_out_when_thawed)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	queue_waiters(_metadata, 3, fl);
 	prepare_swap(swapper, &arena->own, &arena->peer, fl);
 	arena->ts.tv_sec = 2;
 	swapper->timeout = &arena->ts;
-	start(_metadata, swapper);
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(swapper);
 	ASSERT_TRUE(join_v1(self->group, swapper->tid));
 	ASSERT_TRUE(set_state_v1(self->group, "FROZEN"));
 	sleep_until(nsec(&swapper->start) + 2100 * NSEC_PER_MSEC);

@@ -104,6 +104,8 @@ struct arena {
 };
 
 static struct arena *arena;
+/* The first of the swappers. Most tests have only one. */
+static struct call *swapper __attribute__((unused));
 
 static inline long long nsec(const struct timespec *ts)
 {
@@ -241,6 +243,12 @@ static inline bool wait_done(struct call *c)
 }
 
 #define ASSERT_ASLEEP(call)	ASSERT_TRUE(wait_asleep(call))
+#define START_ASLEEP(_call) do {			\
+	struct call *__c = (_call);			\
+							\
+	start(_metadata, __c);				\
+	ASSERT_ASLEEP(__c);				\
+} while (0)
 #define EXPECT_STILL_ASLEEP(call)	EXPECT_TRUE(is_asleep(call))
 #define ASSERT_RETURNS(_ret, _err, _call) do {		\
 	struct call *__c = (_call);			\
@@ -299,6 +307,7 @@ static inline void make_arena(struct __test_metadata *_metadata, int flags)
 	arena = mmap(NULL, sizeof(*arena), PROT_READ | PROT_WRITE,
 		     MAP_SHARED | MAP_ANONYMOUS | flags, -1, 0);
 	ASSERT_NE(MAP_FAILED, arena);
+	swapper = &arena->swapper[0];
 }
 
 /* The error for an operation that the kernel does not have. */

@@ -124,19 +124,16 @@ static void set_int80_timeout(struct call *c, int sec, int nsec)
 
 TEST_F(int80, sleeps_and_wakes_one_target)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	queue_waiters(_metadata, 2, fl);
-	start(_metadata, prepare_int80(swapper, variant->nr, fl));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(prepare_int80(swapper, variant->nr, fl));
 	end_waiters(_metadata, 2, 1, fl);
 	end_swapper(_metadata, swapper, &arena->own, fl);
 }
 
 TEST_F(int80, value_changed_eagain_target_woken)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	queue_waiters(_metadata, 2, fl);
@@ -149,7 +146,6 @@ TEST_F(int80, value_changed_eagain_target_woken)
 TEST_F(int80, etimedout_never_early_target_woken)
 {
 	const int timeout = 10 * NSEC_PER_MSEC;
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	queue_waiters(_metadata, 2, fl);
@@ -163,7 +159,6 @@ TEST_F(int80, etimedout_never_early_target_woken)
 
 TEST_F(int80, long_timeout_sleeps)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	prepare_int80(swapper, variant->nr, fl);
@@ -175,7 +170,6 @@ TEST_F(int80, long_timeout_sleeps)
 TEST_F(int80, bad_timespec_einval_nobody_woken)
 {
 	static const int bad[][2] = { { -1, 0 }, { 0, -1 }, { 0, NSEC_PER_SEC } };
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 	unsigned int i;
 
@@ -191,7 +185,6 @@ TEST_F(int80, bad_timespec_einval_nobody_woken)
 
 TEST_F(int80, stopped_and_continued_timed_no_second_wake)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 	int i;
 

@@ -8,11 +8,9 @@
 
 TEST(sigkill_of_a_sleeping_swapper)
 {
-	struct call *swapper;
 	int status;
 
 	make_arena(_metadata, 0);
-	swapper = &arena->swapper[0];
 	queue_waiters(_metadata, 3, 0);
 	start_process(_metadata,
 		      prepare_swap(swapper, &arena->own, &arena->peer, 0));
@@ -27,10 +25,9 @@ TEST(sigkill_of_a_sleeping_swapper)
 /* The first waiter was killed, so the swap wakes the next. */
 TEST(sigkill_of_a_sleeping_target)
 {
-	struct call *swapper, *target;
+	struct call *target;
 
 	make_arena(_metadata, 0);
-	swapper = &arena->swapper[0];
 	target = &arena->other;
 	start_process(_metadata, prepare_wait(target, &arena->peer, 0));
 	ASSERT_ASLEEP(target);
@@ -38,8 +35,7 @@ TEST(sigkill_of_a_sleeping_target)
 	ASSERT_EQ(0, kill(target->pid, SIGKILL));
 	ASSERT_EQ(target->pid, waitpid(target->pid, NULL, 0));
 
-	start(_metadata, prepare_swap(swapper, &arena->own, &arena->peer, 0));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(prepare_swap(swapper, &arena->own, &arena->peer, 0));
 	end_waiters(_metadata, 2, 1, 0);
 	end_swapper(_metadata, swapper, &arena->own, 0);
 }
@@ -48,7 +44,6 @@ TEST(sigkill_of_a_sleeping_target)
 static pid_t fork_beside_swapper(struct __test_metadata *_metadata,
 				 void (*end)(void))
 {
-	struct call *swapper = &arena->swapper[0];
 	pid_t pid;
 
 	prepare_swap(swapper, &arena->own, &arena->peer, 0);
@@ -131,21 +126,18 @@ static long enter_own_and_wait(struct call *c)
 
 TEST(robust_owner_dies_sleeping_swapper_woken)
 {
-	struct call *swapper, *owner;
+	struct call *owner;
 	struct robust robust;
 
 	make_arena(_metadata, 0);
-	swapper = &arena->swapper[0];
 	owner = &arena->other;
 	prepare_wait(owner, &arena->spare, 0);
 	owner->enter = enter_own_and_wait;
 	owner->arg = &robust;
-	start(_metadata, owner);
-	ASSERT_ASLEEP(owner);
+	START_ASLEEP(owner);
 
 	queue_waiters(_metadata, 2, 0);
-	start(_metadata, prepare_swap(swapper, &arena->own, &arena->peer, 0));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(prepare_swap(swapper, &arena->own, &arena->peer, 0));
 	ASSERT_EQ(1, futex_wake(&arena->spare, 1, 0));
 	ASSERT_RETURNS(0, 0, swapper);
 	EXPECT_TRUE(arena->own & FUTEX_OWNER_DIED);
@@ -160,11 +152,10 @@ static long enter_own_and_swap(struct call *c)
 
 TEST(robust_swapper_killed_asleep_waiter_woken)
 {
-	struct call *swapper, *waiter;
+	struct call *waiter;
 	struct robust robust;
 
 	make_arena(_metadata, 0);
-	swapper = &arena->swapper[0];
 	waiter = &arena->other;
 	queue_waiters(_metadata, 2, 0);
 	prepare_swap(swapper, &arena->own, &arena->peer, 0);
@@ -172,8 +163,7 @@ TEST(robust_swapper_killed_asleep_waiter_woken)
 	swapper->arg = &robust;
 	start_process(_metadata, swapper);
 	ASSERT_ASLEEP(swapper);
-	start(_metadata, prepare_wait(waiter, &arena->spare, 0));
-	ASSERT_ASLEEP(waiter);
+	START_ASLEEP(prepare_wait(waiter, &arena->spare, 0));
 
 	ASSERT_EQ(0, kill(swapper->pid, SIGKILL));
 	ASSERT_RETURNS(0, 0, waiter);
@@ -231,7 +221,7 @@ FIXTURE_TEARDOWN(end)
 
 TEST_F(end, beside_private_sleepers)
 {
-	struct call *swapper = &arena->swapper[0], *target = &arena->other;
+	struct call *target = &arena->other;
 	const int fl = FUTEX_PRIVATE_FLAG;
 	int i, status;
 	pid_t pid;

@@ -216,12 +216,11 @@ TEST(threads_of_two_cpus_come_together)
 static int woken_where_they_slept(struct __test_metadata *_metadata, const int cpu[2],
 				  bool value_changed)
 {
-	struct call *swapper, *target;
+	struct call *target;
 	cpu_set_t both;
 	int i, n = 0;
 
 	make_arena(_metadata, 0);
-	swapper = &arena->swapper[0];
 	target = &arena->other;
 	CPU_ZERO(&both);
 	CPU_SET(cpu[0], &both);
@@ -231,8 +230,7 @@ static int woken_where_they_slept(struct __test_metadata *_metadata, const int c
 		const int fl = i % 2 ? FUTEX_PRIVATE_FLAG : 0;
 
 		prepare_wait(target, &arena->peer, fl)->cpu = cpu[1];
-		start(_metadata, target);
-		ASSERT_ASLEEP(target);
+		START_ASLEEP(target);
 		ASSERT_EQ(0, sched_setaffinity(target->tid, sizeof(both), &both));
 		prepare_swap(swapper, &arena->own, &arena->peer, fl)->cpu = cpu[0];
 		swapper->val += value_changed;
@@ -420,14 +418,13 @@ TEST(affinity_excludes_this_cpu)
 /* The target fell asleep on the swapper's CPU, but may not run there now. */
 TEST(affinity_changed_while_the_target_sleeps)
 {
-	struct call *swapper, *target;
+	struct call *target;
 	long refused;
 	int cpu[2], i;
 
 	if (!two_cpus(cpu))
 		SKIP(return, "needs two CPUs");
 	make_arena(_metadata, 0);
-	swapper = &arena->swapper[0];
 	target = &arena->other;
 
 	refused = swap_count("cpu");
@@ -435,8 +432,7 @@ TEST(affinity_changed_while_the_target_sleeps)
 		const int fl = i & 2 ? FUTEX_PRIVATE_FLAG : 0;
 
 		prepare_wait(target, &arena->peer, fl)->cpu = cpu[i % 2];
-		start(_metadata, target);
-		ASSERT_ASLEEP(target);
+		START_ASLEEP(target);
 		ASSERT_TRUE(pin_to(target->tid, cpu[!(i % 2)]));
 
 		prepare_swap(swapper, &arena->own, &arena->peer, fl)->cpu = cpu[i % 2];
@@ -501,14 +497,13 @@ TEST_F(hotplug, cpu_goes_offline_during_swaps)
 /* The target's CPU went offline, and in every second round came back. */
 TEST_F(hotplug, cpu_goes_offline_while_the_target_sleeps)
 {
-	struct call *swapper = &arena->swapper[0], *target = &arena->other;
+	struct call *target = &arena->other;
 	const int fl = FUTEX_PRIVATE_FLAG;
 	int i;
 
 	for (i = 0; i < 4; i++) {
 		prepare_wait(target, &arena->peer, fl)->cpu = self->cpu;
-		start(_metadata, target);
-		ASSERT_ASLEEP(target);
+		START_ASLEEP(target);
 		if (!write_file(self->online, "0"))
 			SKIP(return, "can't take CPU %d offline: %s", self->cpu,
 			     strerror(errno));
@@ -657,12 +652,11 @@ TEST(class_changed_while_the_target_sleeps)
 		{ SCHED_RR, 20, 0, -21 }, { SCHED_IDLE, 0, 0, 20 },
 		{ SCHED_BATCH, 0, 10, 30 }, { SCHED_OTHER, 0, -5, 15 },
 	};
-	struct call *swapper, *target;
+	struct call *target;
 	const int fl = FUTEX_PRIVATE_FLAG;
 	unsigned int i;
 
 	make_arena(_metadata, 0);
-	swapper = &arena->swapper[0];
 	target = &arena->other;
 	if (!become_fifo(0))
 		SKIP(return, "may not set SCHED_FIFO: %s", strerror(errno));
@@ -675,8 +669,7 @@ TEST(class_changed_while_the_target_sleeps)
 
 		/* On one CPU: without the change this would be a hand-off. */
 		prepare_wait(target, &arena->peer, fl)->cpu = sched_getcpu();
-		start(_metadata, target);
-		ASSERT_ASLEEP(target);
+		START_ASLEEP(target);
 		ASSERT_EQ(0, sched_setscheduler(target->tid, to[i].policy, &param));
 		ASSERT_EQ(0, setpriority(PRIO_PROCESS, target->tid, to[i].nice));
 		EXPECT_EQ(to[i].priority, task_priority(target->tid));
@@ -744,7 +737,7 @@ FIXTURE_TEARDOWN(boosted)
  */
 TEST_F(boosted, priority_stays_with_the_owner)
 {
-	struct call *swapper = &arena->swapper[0], *target = &arena->other;
+	struct call *target = &arena->other;
 	struct call *owner = variant->swapper ? swapper : target;
 	struct call *fifo = &arena->waiter[0];
 	const int fl = FUTEX_PRIVATE_FLAG, absent = errno_of_unknown();
@@ -760,19 +753,16 @@ TEST_F(boosted, priority_stays_with_the_owner)
 	prepare_wait(target, &arena->peer, fl)->cpu = cpu;
 	prepare_swap(swapper, &arena->own, &arena->peer, fl)->cpu = cpu;
 	owner->enter = enter_as_owner;
-	start(_metadata, target);
-	ASSERT_ASLEEP(target);
+	START_ASLEEP(target);
 	if (variant->swapper) {
 		swapper->arg = (void *)&arena->own2;
 		swapper->arg0 = (unsigned long)&arena->own2;
-		start(_metadata, swapper);
-		ASSERT_ASLEEP(swapper);
+		START_ASLEEP(swapper);
 		swapper->arg0 = (unsigned long)&arena->own;
 	}
 	prepare(fifo, &arena->spare, FUTEX_LOCK_PI | fl)->fifo = true;
 	fifo->cpu = cpu;
-	start(_metadata, fifo);
-	ASSERT_ASLEEP(fifo);
+	START_ASLEEP(fifo);
 	EXPECT_EQ(-11, task_priority(owner->tid));
 
 	refused = swap_count("class");
@@ -981,8 +971,7 @@ TEST(hash_replaced_amid_swaps)
 	}
 	make_arena(_metadata, 0);
 	parked = &arena->swapper[0];
-	start(_metadata, prepare_swap(parked, &arena->own, &arena->peer, fl));
-	ASSERT_ASLEEP(parked);
+	START_ASLEEP(prepare_swap(parked, &arena->own, &arena->peer, fl));
 	p->side[0].cpu = sched_getcpu();
 	p->side[1].cpu = p->side[0].cpu;
 	start_pair(_metadata, p, thread);

@@ -14,8 +14,6 @@ enum how { SWAP_CHANGED, SWAP_ASLEEP, WAKE };
 static void wake_peer(struct __test_metadata *_metadata, enum how how,
 		      unsigned int hint)
 {
-	struct call *swapper = &arena->swapper[0];
-
 	switch (how) {
 	case WAKE:
 		ASSERT_EQ(1, wake_with_hint(&arena->peer, hint));
@@ -106,8 +104,7 @@ TEST_F(hint, realtime_waiter_first_all_the_same)
 
 	target = park(_metadata, &arena->other, &arena->peer);
 	prepare_wait(fifo, &arena->peer, FUTEX_PRIVATE_FLAG)->fifo = true;
-	start(_metadata, fifo);
-	ASSERT_ASLEEP(fifo);
+	START_ASLEEP(fifo);
 
 	wake_peer(_metadata, variant->how, target->tid);
 	ASSERT_RETURNS(0, 0, fifo);
@@ -227,8 +224,7 @@ TEST_F(hint, of_the_callers_pid_namespace)
 			queue_waiters(_metadata, 1, FUTEX_PRIVATE_FLAG);
 			prepare_park(target, &arena->peer)->enter = enter_swap_named;
 			target->arg = &outside;
-			start(_metadata, target);
-			ASSERT_ASLEEP(target);
+			START_ASLEEP(target);
 			ASSERT_GT(20, target->tid);
 			ASSERT_LT(20, outside.tid);
 
@@ -294,8 +290,7 @@ TEST_F(hint, sleeper_of_a_swap_is_found)
 
 	queue_waiters_on(_metadata, &arena->spare, 1, FUTEX_PRIVATE_FLAG);
 	prepare_swap(target, &arena->peer, &arena->spare, FUTEX_PRIVATE_FLAG);
-	start(_metadata, target);
-	ASSERT_ASLEEP(target);
+	START_ASLEEP(target);
 	check_woken(_metadata, 1, 1);
 	wake_peer(_metadata, variant->how, target->tid);
 	ASSERT_RETURNS(0, 0, target);
@@ -511,15 +506,14 @@ TEST(hint_after_fork_and_exec_of_others)
  */
 TEST_F(hint, names_a_pi_waiter_einval)
 {
-	struct call *swapper = &arena->swapper[0], *w = &arena->other;
+	struct call *w = &arena->other;
 	const int fl = FUTEX_PRIVATE_FLAG, absent = errno_of_unknown();
 
 	if (futex_lock_pi(&arena->peer, NULL, 0, fl)) {
 		ASSERT_EQ(absent, errno);
 		SKIP(return, "this kernel has no PI futexes (CONFIG_FUTEX_PI)");
 	}
-	start(_metadata, prepare(w, &arena->peer, FUTEX_LOCK_PI | fl));
-	ASSERT_ASLEEP(w);
+	START_ASLEEP(prepare(w, &arena->peer, FUTEX_LOCK_PI | fl));
 
 	if (variant->how == WAKE) {
 		EXPECT_EQ(-1, wake_with_hint(&arena->peer, w->tid));

@@ -64,17 +64,14 @@ FIXTURE_TEARDOWN(memory)
 
 TEST_F(memory, shared_crosses)
 {
-	struct call *swapper = &arena->swapper[0];
 	struct call *target = &arena->waiter[0];
 
-	start(_metadata, prepare_wait(target, &self->there->peer, 0));
-	ASSERT_ASLEEP(target);
+	START_ASLEEP(prepare_wait(target, &self->there->peer, 0));
 	prepare_swap(swapper, &self->here->own, &self->here->peer, 0);
 	if (variant->processes)
 		start_process(_metadata, swapper);
 	else
-		start(_metadata, swapper);
-	ASSERT_ASLEEP(swapper);
+		START_ASLEEP(swapper);
 	ASSERT_RETURNS(0, 0, target);
 	end_swapper(_metadata, swapper, &self->there->own, 0);
 }
@@ -82,18 +79,15 @@ TEST_F(memory, shared_crosses)
 TEST_F(memory, private_does_not_cross)
 {
 	const int fl = FUTEX_PRIVATE_FLAG;
-	struct call *swapper = &arena->swapper[0];
 	struct call *target = &arena->waiter[0];
 
 	/* Both sides swap, so that both use the same kind of private key. */
-	start(_metadata, prepare_swap(target, &self->there->peer, &self->there->spare, fl));
-	ASSERT_ASLEEP(target);
+	START_ASLEEP(prepare_swap(target, &self->there->peer, &self->there->spare, fl));
 	prepare_swap(swapper, &self->here->own, &self->here->peer, fl);
 	if (variant->processes)
 		start_process(_metadata, swapper);
 	else
-		start(_metadata, swapper);
-	ASSERT_ASLEEP(swapper);
+		START_ASLEEP(swapper);
 	EXPECT_STILL_ASLEEP(target);
 	EXPECT_EQ(1, futex_wake(&self->there->peer, INT_MAX, fl));
 	ASSERT_RETURNS(0, 0, target);
@@ -102,19 +96,17 @@ TEST_F(memory, private_does_not_cross)
 /* After fork() private memory holds two futexes, even for shared operations. */
 TEST(private_memory_after_fork_and_copy_on_write)
 {
-	struct call *swapper, *target;
+	struct call *target;
 	futex_t *mem;
 
 	make_arena(_metadata, 0);
-	swapper = &arena->swapper[0];
 	target = &arena->waiter[0];
 	mem = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	ASSERT_NE(MAP_FAILED, (void *)mem);
 	mem[2] = 1;
 
-	start(_metadata, prepare_wait(target, &mem[1], 0));
-	ASSERT_ASLEEP(target);
+	START_ASLEEP(prepare_wait(target, &mem[1], 0));
 
 	start_process(_metadata, prepare_swap(swapper, &mem[0], &mem[1], 0));
 	ASSERT_ASLEEP(swapper);
@@ -128,8 +120,7 @@ TEST(private_memory_after_fork_and_copy_on_write)
 	 * This write puts a new page at the address that the target waits on.
 	 */
 	mem[2] = 2;
-	start(_metadata, prepare_swap(swapper, &mem[0], &mem[1], 0));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(prepare_swap(swapper, &mem[0], &mem[1], 0));
 	ASSERT_RETURNS(0, 0, target);
 	end_swapper(_metadata, swapper, &mem[0], 0);
 }
@@ -226,13 +217,12 @@ FIXTURE_TEARDOWN(fault)
 static void swap_on_missing_page(struct __test_metadata *_metadata,
 				 struct fault_server *s, int fl)
 {
-	struct call *swapper = &arena->swapper[0], *target = &arena->other;
+	struct call *target = &arena->other;
 
 	prepare_wait(target, &arena->peer, fl);
 	target->enter = enter_wait_then_serve;
 	target->arg = s;
-	start(_metadata, target);
-	ASSERT_ASLEEP(target);
+	START_ASLEEP(target);
 	queue_waiters(_metadata, 1, fl);
 
 	prepare_swap(swapper, NULL, &arena->peer, fl);
@@ -244,7 +234,6 @@ static void swap_on_missing_page(struct __test_metadata *_metadata,
 
 TEST_F(fault, served_by_the_target_sleeps)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	swap_on_missing_page(_metadata, &self->server, fl);
@@ -255,7 +244,6 @@ TEST_F(fault, served_by_the_target_sleeps)
 
 TEST_F(fault, served_by_the_target_value_changed_eagain)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	*(futex_t *)self->server.contents = 1;
@@ -266,7 +254,6 @@ TEST_F(fault, served_by_the_target_value_changed_eagain)
 
 TEST_F(fault, uaddr_unmapped_meanwhile_efault_target_woken)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	self->server.contents = NULL;
@@ -377,7 +364,6 @@ FIXTURE_TEARDOWN(fail_futex)
 
 TEST_F(fail_futex, efault_nobody_woken_not_asleep)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags;
 
 	queue_waiters(_metadata, 2, fl);
@@ -428,7 +414,7 @@ FIXTURE_TEARDOWN(failslab)
 /* Without its state a swapper cannot hand off. All else must work. */
 TEST_F(failslab, no_memory_swaps_all_the_same)
 {
-	struct call *swapper = &arena->swapper[0], *parked = &arena->swapper[1];
+	struct call *parked = &arena->swapper[1];
 	const int fl = FUTEX_PRIVATE_FLAG;
 	long counted;
 
@@ -436,12 +422,10 @@ TEST_F(failslab, no_memory_swaps_all_the_same)
 	queue_waiters(_metadata, 2, fl);
 	prepare_swap(swapper, &arena->own, &arena->peer, fl);
 	swapper->enter = enter_swap_with_faults;
-	start(_metadata, swapper);
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(swapper);
 	check_woken(_metadata, 2, 1);
 	prepare_park(parked, &arena->own2)->enter = enter_swap_with_faults;
-	start(_metadata, parked);
-	ASSERT_ASLEEP(parked);
+	START_ASLEEP(parked);
 	inject_no_more("failslab");
 	EXPECT_COUNTED("no_memory", counted);
 

@@ -229,20 +229,17 @@ TEST_F(shared, turns_taken)
 TEST_F(shared, waiters_of_all_operations_meet)
 {
 	futex_t *here = (futex_t *)self->memory.here, *there = (futex_t *)self->memory.there;
-	struct call *swapper = &arena->swapper[0], *next = &arena->swapper[1];
+	struct call *next = &arena->swapper[1];
 	struct call *target = &arena->waiter[0];
 
-	start(_metadata, prepare_wait(target, &there[1], 0));
-	ASSERT_ASLEEP(target);
-	start(_metadata, prepare_swap(swapper, &here[0], &here[1], 0));
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(prepare_wait(target, &there[1], 0));
+	START_ASLEEP(prepare_swap(swapper, &here[0], &here[1], 0));
 	ASSERT_RETURNS(0, 0, target);
 
 	EXPECT_EQ(1, futex_cmp_requeue(&there[0], 0, &there[2], 0, 1, 0));
 	EXPECT_EQ(0, futex_wake(&there[0], 1, 0));
 	/* One swapper wakes the other where it is now. */
-	start(_metadata, prepare_swap(next, &there[3], &there[2], 0));
-	ASSERT_ASLEEP(next);
+	START_ASLEEP(prepare_swap(next, &there[3], &there[2], 0));
 	ASSERT_RETURNS(0, 0, swapper);
 	EXPECT_EQ(0, futex_wake(&here[2], 1, 0));
 	EXPECT_EQ(1, futex_wake(&here[3], INT_MAX, 0));
@@ -264,8 +261,7 @@ TEST(hint_names_a_later_sleeper_on_shared_memory)
 	there = (futex_t *)m.there;
 	make_arena(_metadata, 0);
 	for (i = 0; i < 3; i++) {
-		start(_metadata, prepare_swap(&arena->waiter[i], &there[1], NULL, 0));
-		ASSERT_ASLEEP(&arena->waiter[i]);
+		START_ASLEEP(prepare_swap(&arena->waiter[i], &there[1], NULL, 0));
 	}
 	EXPECT_EQ(1, futex(NULL, FUTEX_SWAP, 0, NULL, &here[1], arena->waiter[1].tid, 0));
 	ASSERT_RETURNS(0, 0, &arena->waiter[1]);
@@ -419,7 +415,7 @@ static void end_waiter(struct __test_metadata *_metadata, struct call *c, bool w
 TEST_F(change, noticed_by_the_next_swap)
 {
 	struct call *first = &arena->waiter[0], *old = &arena->waiter[1];
-	struct call *new = &arena->waiter[2], *swapper = &arena->swapper[0];
+	struct call *new = &arena->waiter[2];
 	struct changer changer = { .files = &self->files, .change = variant->change };
 
 	if (variant->old_woken && !has_vma_locks())
@@ -429,18 +425,14 @@ TEST_F(change, noticed_by_the_next_swap)
 		SKIP(return, "this kernel has no MADV_GUARD_INSTALL");
 
 	/* Waiters on the same word of both files. The first swap wakes the first. */
-	start(_metadata, prepare_wait(first, (futex_t *)self->files.mapped[0], 0));
-	ASSERT_ASLEEP(first);
-	start(_metadata, prepare_wait(old, (futex_t *)self->files.mapped[0], 0));
-	ASSERT_ASLEEP(old);
-	start(_metadata, prepare_wait(new, (futex_t *)self->files.mapped[1], 0));
-	ASSERT_ASLEEP(new);
+	START_ASLEEP(prepare_wait(first, (futex_t *)self->files.mapped[0], 0));
+	START_ASLEEP(prepare_wait(old, (futex_t *)self->files.mapped[0], 0));
+	START_ASLEEP(prepare_wait(new, (futex_t *)self->files.mapped[1], 0));
 
 	prepare_swap(swapper, &arena->own, (futex_t *)self->files.page, 0);
 	swapper->enter = enter_swap_change_swap;
 	swapper->arg = &changer;
-	start(_metadata, swapper);
-	ASSERT_ASLEEP(swapper);
+	START_ASLEEP(swapper);
 	ASSERT_RETURNS(0, 0, first);
 	EXPECT_EQ(1, futex_wake(&arena->own, 1, 0));
 	ASSERT_TRUE(poll_call(swapper, has_gone_on));
@@ -471,8 +463,7 @@ TEST(unaligned_address_after_a_change)
 	target = &arena->waiter[0];
 	EXPECT_EQ(-1, futex_swap(&arena->own, 1, NULL, &arena->peer, 0));
 	EXPECT_EQ(EAGAIN, errno);
-	start(_metadata, prepare_wait(target, &arena->peer, 0));
-	ASSERT_ASLEEP(target);
+	START_ASLEEP(prepare_wait(target, &arena->peer, 0));
 	ASSERT_NE(MAP_FAILED, (void *)map_file(-1, MEMORY_SIZE, 0, MAP_PRIVATE | MAP_ANONYMOUS));
 	EXPECT_EQ(-1, futex_swap(&arena->own, 0, NULL, none, 0));
 	EXPECT_EQ(EINVAL, errno);

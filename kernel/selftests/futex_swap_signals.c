@@ -50,7 +50,6 @@ FIXTURE_TEARDOWN(handler)
 TEST_F(handler, eintr_no_second_wake)
 {
 	struct timespec timeout = { .tv_sec = 1000 };
-	struct call *swapper = &arena->swapper[0];
 	int i;
 
 	handle(_metadata, SIGUSR1, variant->sa_flags);
@@ -61,8 +60,7 @@ TEST_F(handler, eintr_no_second_wake)
 		prepare_swap(swapper, &arena->own, &arena->peer, fl);
 		if (variant->timed)
 			swapper->timeout = &timeout;
-		start(_metadata, swapper);
-		ASSERT_ASLEEP(swapper);
+		START_ASLEEP(swapper);
 		check_woken(_metadata, 3, 1);
 
 		signal_thread(_metadata, swapper, SIGUSR1);
@@ -117,8 +115,7 @@ TEST_F(no_uaddr2_handler, ends_the_wait_eintr)
 	arena->ts = (struct timespec){ .tv_sec = 100 };
 	if (variant->timed)
 		c->timeout = &arena->ts;
-	start(_metadata, c);
-	ASSERT_ASLEEP(c);
+	START_ASLEEP(c);
 	signal_thread(_metadata, c, SIGUSR1);
 	ASSERT_RETURNS(-1, EINTR, c);
 	EXPECT_EQ(0, futex_wake(&arena->own, INT_MAX, variant->opflags));
@@ -215,7 +212,6 @@ FIXTURE_TEARDOWN(stop)
 
 TEST_F(stop, twice_still_asleep_no_second_wake)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags, woken = !variant->parks;
 	const long handed = swap_count("handoff");
 	int i;
@@ -244,7 +240,6 @@ TEST_F(stop, twice_still_asleep_no_second_wake)
 TEST_F(stop, twice_timeout_keeps_its_deadline)
 {
 	const long long timeout = 2400 * NSEC_PER_MSEC;
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags, woken = !variant->parks;
 	long long first_resume = 0;
 	int i;
@@ -275,7 +270,6 @@ TEST_F(stop, twice_timeout_keeps_its_deadline)
 
 TEST_F(stop, value_changed_meanwhile_eagain)
 {
-	struct call *swapper = &arena->swapper[0];
 	const int fl = variant->opflags, woken = !variant->parks;
 
 	queue_waiters(_metadata, 3, fl);
@@ -297,7 +291,7 @@ TEST_F(stop, value_changed_meanwhile_eagain)
  */
 TEST_F(stop, target_stopped_caller_sleeps_and_can_be_killed)
 {
-	struct call *swapper = &arena->swapper[0], *target = &arena->other;
+	struct call *target = &arena->other;
 	const int fl = variant->opflags;
 	int status;
 
@@ -397,12 +391,10 @@ FIXTURE_VARIANT_ADD(pending, private_timed) {
  */
 FIXTURE_SETUP(pending)
 {
-	struct call *swapper;
 	long refused;
 	int status;
 
 	make_arena(_metadata, 0);
-	swapper = &arena->swapper[0];
 	handle(_metadata, SIGUSR1, SA_RESTART);
 	if (variant->opflags)
 		start_host(_metadata, sched_getcpu());
@@ -446,8 +438,6 @@ FIXTURE_TEARDOWN(pending)
 
 TEST_F(pending, signal_pending_on_entry_eintr_target_woken)
 {
-	struct call *swapper = &arena->swapper[0];
-
 	ASSERT_EQ(0, ptrace(PTRACE_DETACH, swapper->tid, NULL, SIGUSR1));
 	ASSERT_RETURNS(-1, EINTR, swapper);
 	EXPECT_EQ(1, arena->handled);
@@ -456,8 +446,6 @@ TEST_F(pending, signal_pending_on_entry_eintr_target_woken)
 
 TEST_F(pending, signal_pending_on_entry_restart_target_woken)
 {
-	struct call *swapper = &arena->swapper[0];
-
 	ASSERT_EQ(0, ptrace(PTRACE_DETACH, swapper->tid, NULL, NULL));
 	ASSERT_ASLEEP(swapper);
 	EXPECT_EQ(0, arena->handled);

@@ -79,7 +79,6 @@ static int visit_object(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	const visitor *visit = arg;
 
-	(void)size;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *header = &info->dlpi_phdr[i];
 		/* The linker tells a number. NOLINTNEXTLINE(performance-no-int-to-ptr) */

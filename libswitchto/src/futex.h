@@ -52,7 +52,6 @@ static inline long futex_number(const struct timespec *timeout)
 	if (timeout && sizeof(timeout->tv_sec) > sizeof(long))
 		return SYS_futex_time64;
 #endif
-	(void)timeout;
 	return SYS_futex;
 }
 

@@ -355,13 +355,11 @@ static void check_relation(struct verdict *v, const struct relation *r, enum way
 
 TEST(only_who_shares_the_word)
 {
-	watchdog_start("only_who_shares_the_word");
 	for (unsigned int i = 0; i < sizeof(relations) / sizeof(relations[0]); i++) {
 		check_relation(v, &relations[i], BY_WAIT);
 		check_relation(v, &relations[i], BY_SWAP);
 		verdict_assert(v);
 	}
-	watchdog_stop();
 }
 
 /* --- hints that name a stranger ---------------------------------------------------- */
@@ -842,7 +840,6 @@ TEST_IN(kept, kept_memory_is_bounded_charged_and_freed)
 	char path[300], group[100] = "", text[300];
 	int status;
 
-	watchdog_start("kept_memory");
 	snprintf(path, sizeof(path), "%s/cgroup.controllers", root);
 	/* A kernel without CONFIG_MEMCG has nobody to charge. */
 	if (read_text(path, text, sizeof(text)) && strstr(text, "memory")) {
@@ -856,7 +853,6 @@ TEST_IN(kept, kept_memory_is_bounded_charged_and_freed)
 	if (group[0])
 		rmdir(group);
 	assert_int_equal(status, 0);
-	watchdog_stop();
 }
 
 /* --- timing ------------------------------------------------------------------------- */
@@ -982,11 +978,11 @@ int main(int argc, char **argv)
 	shared_memory = memory(MAP_SHARED);
 	if (strcmp(part, "timing") == 0)
 		return timing();
-	failed = run_group("kept", NULL, NULL);
+	failed = run_watched_group("kept");
 	if (*part)
 		return failed;
-	failed |= run_group(NULL, NULL, NULL);
+	failed |= run_watched_group(NULL);
 	strangers_start();
-	failed |= run_group("hints", NULL, NULL);
+	failed |= run_watched_group("hints");
 	return failed | strangers_end();
 }

@@ -104,7 +104,6 @@ TEST(set_user_id_program)
 	}
 	if (!make_folder(folder, sizeof(folder)))
 		give_up("wanted a folder where set-user-ID programs may run, found none");
-	watchdog_start("set_user_id_program");
 	snprintf(copy.path, sizeof(copy.path), "%s/program", folder);
 	copy_self(copy.path, 04755);
 	secure = run_child(run_copy_as_nobody, &copy);
@@ -115,7 +114,6 @@ TEST(set_user_id_program)
 	rmdir(folder);
 	assert_int_equal(secure, 0);
 	assert_int_equal(plain, 0);
-	watchdog_stop();
 }
 
 /* --- what it asks the kernel for -------------------------------------------------- */
@@ -290,7 +288,6 @@ TEST(system_calls_on_the_list)
 	print_message("a sanitizer makes system calls of its own\n");
 	skip();
 #endif
-	watchdog_start("system_calls_on_the_list");
 	for (unsigned int i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
 		allowed[i].calls = 0;
 	status = tracer_run(start_child(traced_child, NULL), &observer);
@@ -302,7 +299,6 @@ TEST(system_calls_on_the_list)
 	/* Was anything looked at? futex, openat. */
 	assert_true(allowed[0].calls > 0);
 	assert_true(allowed[5].calls > 0);
-	watchdog_stop();
 }
 
 /*
@@ -375,7 +371,6 @@ TEST(listed_system_calls_suffice)
 	stops = mmap(NULL, sizeof(*stops), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		     0);
 	assert_ptr_not_equal(stops, MAP_FAILED);
-	watchdog_start("listed_system_calls_suffice");
 	child = start_child(has_a_thread_of_few_calls, NULL);
 	for (;;) {
 		nanosleep(&pause, NULL);
@@ -390,7 +385,6 @@ TEST(listed_system_calls_suffice)
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
 	munmap((void *)stops, sizeof(*stops));
-	watchdog_stop();
 }
 
 /*
@@ -440,7 +434,6 @@ static int is_stopped_and_continued(void *arg)
 
 TEST(restart_refused)
 {
-	watchdog_start("restart_refused");
 	for (int way = 0; way < WAYS; way++) {
 		struct refusal r = { .way = way };
 		char text[200] = "";
@@ -465,7 +458,6 @@ TEST(restart_refused)
 			assert_int_equal(WEXITSTATUS(status), 0);
 		}
 	}
-	watchdog_stop();
 }
 
 /* --- its memory --------------------------------------------------------------------- */
@@ -499,9 +491,7 @@ CHILD(resumes_nobody)
 
 TEST(no_memory_for_unknown_tids)
 {
-	watchdog_start("no_memory_for_unknown_tids");
 	assert_int_equal(run_child(resumes_nobody, NULL), 0);
-	watchdog_stop();
 }
 
 /* A cache line for each TID, mapped 512 at a time and used again. */
@@ -560,9 +550,7 @@ TEST(memory_of_ended_threads_is_used_again)
 	print_message("a sanitizer has memory of its own for each thread\n");
 	skip();
 #endif
-	watchdog_start("memory_of_ended_threads_is_used_again");
 	assert_int_equal(run_child(many_lives, NULL), 0);
-	watchdog_stop();
 }
 
 int main(int argc, char **argv)
@@ -571,5 +559,5 @@ int main(int argc, char **argv)
 		watchdog_start(argv[1]);
 		return strcmp(argv[1], "secure") == 0 ? chooses_nevertheless() : obeys();
 	}
-	return run_group(NULL, NULL, NULL);
+	return run_watched_group(NULL);
 }

@@ -426,5 +426,5 @@ int main(int argc, char **argv)
 			return SKIPPED;
 		unsetenv("SWITCHTO_BACKEND");
 	}
-	return run_group(argv[1], NULL, NULL);
+	return run_watched_group(argv[1]);
 }

@@ -8,7 +8,7 @@
 # Off for programs:
 #   readability-*, performance-no-int-to-ptr, clang-analyzer-optin.performance.*
 #   bugprone-branch-clone, cert-dcl16-c, cert-int09-c, misc-no-recursion
-#   misc-unused-parameters, misc-use-internal-linkage
+#   misc-use-internal-linkage
 #	style, or speed; no matter there
 #   bugprone-implicit-widening-of-multiplication-result
 #	of numbers of threads, pages and rounds, which are small
@@ -57,7 +57,6 @@ off='readability-*
 	clang-analyzer-unix.Malloc
 	concurrency-thread-canceltype-asynchronous
 	misc-no-recursion
-	misc-unused-parameters
 	misc-use-internal-linkage
 	performance-no-int-to-ptr'
 
@@ -68,14 +67,14 @@ want_work
 # One process per file: given several, clang-tidy 14 finds every va_list of the second
 # file uninitialized. No build folder: CMake would add only these options.
 tidy() { # FILE
-	local checks=() options=(-std=c11 -Wall -Wextra -Wpedantic -Ilibswitchto/include)
+	local checks=() options=(-std=c11 -Wall -Wextra -Wpedantic -Wno-unused-parameter -Ilibswitchto/include)
 	case $1 in
 	libswitchto/*) ;;
 	*)
 		# shellcheck disable=SC2086
 		checks=("--checks=$(set -f && printf -- '-%s,' $off)")
 		# The torture looks into the library, and its other half is one with hooks.
-		options+=(-D_GNU_SOURCE -Wno-unused-parameter -Ilibswitchto/src -Itests/support -Itools/packet-server)
+		options+=(-D_GNU_SOURCE -Ilibswitchto/src -Itests/support -Itools/packet-server)
 		case $1 in
 		tests/suite/delay_points.c | tests/suite/door.c | tests/fuzz/door.c) options+=(-DSWITCHTO_DELAY_POINTS) ;;
 		esac

@@ -185,7 +185,6 @@ TEST(other_operation_not_asked)
 	int others[] = { FIRST_OTHER, 14, FUTEX_SWAP - 1 }, known[] = { FUTEX_WAKE, FUTEX_SWAP };
 	struct surroundings s = { .others_kill = true };
 
-	watchdog_start("other_operation_not_asked");
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(run_child(asks_other, &others[i]), 128 + SIGSYS);
 	for (int i = 0; i < 2; i++)
@@ -265,9 +264,7 @@ CHILD(gains_operation)
 
 TEST(operation_is_gained)
 {
-	watchdog_start("operation_is_gained");
 	assert_int_equal(run_child(gains_operation, NULL), 0);
-	watchdog_stop();
 }
 
 /* Forced wake-wait does not even try. */
@@ -307,10 +304,8 @@ TEST(no_pidfd)
 {
 	int errors[] = { ENOSYS, EINVAL, EPERM };
 
-	watchdog_start("no_pidfd");
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(run_child(resumes_without_pidfd, &errors[i]), 0);
-	watchdog_stop();
 }
 
 /*
@@ -364,10 +359,8 @@ TEST(no_identity)
 		{ ENOENT, ENOSYS }, { EMFILE, ENOMEM }, { ENFILE, ENOMEM }, { ENOMEM, ENOMEM }
 	};
 
-	watchdog_start("no_identity");
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(run_child(resumes_without_identity, &lost[i]), 0);
-	watchdog_stop();
 }
 
 /*
@@ -401,10 +394,8 @@ TEST(no_place_to_keep_it)
 		{ SYS_madvise, EAGAIN, ENOMEM },
 	};
 
-	watchdog_start("no_place_to_keep_it");
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
 		assert_int_equal(run_child(begins_without_place, &places[i]), 0);
-	watchdog_stop();
 }
 
 /*
@@ -435,7 +426,6 @@ static int waits_without_futex(void *arg)
 
 TEST(no_futex)
 {
-	watchdog_start("no_futex");
 	for (struct refusal r = { .way = 0 }; r.way <= WAYS; r.way++) {
 		char text[200] = "";
 		int ends[2];
@@ -453,7 +443,6 @@ TEST(no_futex)
 			assert_string_equal(text, "");
 		close(ends[0]);
 	}
-	watchdog_stop();
 }
 
 static int fails_without_key(void *arg)
@@ -467,9 +456,7 @@ static int fails_without_key(void *arg)
 
 TEST(no_key)
 {
-	watchdog_start("no_key");
 	assert_int_equal(run_child(fails_without_key, NULL), 0);
-	watchdog_stop();
 }
 
 int main(int argc, char **argv)
@@ -488,5 +475,5 @@ int main(int argc, char **argv)
 	}
 
 	has_swap = kernel_has_swap();
-	return run_group(NULL, NULL, NULL);
+	return run_watched_group(NULL);
 }

@@ -191,7 +191,6 @@ CHILD(plugin_first)
 
 TEST(the_other_refuses)
 {
-	watchdog_start("TheOtherRefuses");
 	for (enum first first = BY_SELF; first < FIRSTS; first++) {
 		struct order order = { first, false };
 
@@ -213,7 +212,6 @@ CHILD(calls_one_copy)
 
 TEST(only_one_is_called)
 {
-	watchdog_start("OnlyOneIsCalled");
 	for (int i = 0; i < 2; i++) {
 		bool of_plugin = i;
 
@@ -244,7 +242,6 @@ CHILD(forks_with_two)
 
 TEST(fork_with_two_copies)
 {
-	watchdog_start("ForkWithTwoCopies");
 	assert_int_equal(run_child(forks_with_two, NULL), 0);
 }
 
@@ -267,7 +264,6 @@ CHILD(shares_one_copy)
 
 TEST(two_plugins_one_copy)
 {
-	watchdog_start("TwoPluginsOneCopy");
 	assert_int_equal(run_child(shares_one_copy, NULL), 0);
 }
 
@@ -297,7 +293,6 @@ static int execs_preloaded(void *arg)
 
 TEST(two_from_the_start)
 {
-	watchdog_start("TwoFromTheStart");
 	assert_int_equal(run_child(execs_preloaded, NULL), 0);
 }
 #endif
@@ -315,5 +310,5 @@ int main(int argc, char **argv)
 #endif
 	paths[0] = argv[1];
 	paths[1] = argv[2];
-	return run_group(NULL, NULL, NULL);
+	return run_watched_group(NULL);
 }

@@ -80,6 +80,7 @@ static void let_go(struct hold *h)
 
 static int setup(void **state)
 {
+	watchdog_start(test_name(state));
 	for (unsigned int i = 0; i < 4; i++)
 		hold(i, 0, 0);
 	return 0;
@@ -300,7 +301,6 @@ static void owner_changes_after_its_word(enum act act, bool waits, bool heir_wai
 
 TEST_IN(tids, owner_changes_after_its_word_was_read)
 {
-	watchdog_start("OwnerChangesAfterItsWordWasRead");
 	for (enum act act = RESUME; act <= SWITCH_PLAIN; act++)
 		for (int i = 0; i < 4; i++)
 			owner_changes_after_its_word(act, i & 1, i & 2);
@@ -338,7 +338,6 @@ TEST_IN(tids, unknown_owner_changes_amid_a_resume)
 						      SWITCHTO_DELAY_EARLY_KNOWN,
 						      SWITCHTO_DELAY_EARLY_SEEN };
 
-	watchdog_start("UnknownOwnerChangesAmidAResume");
 	for (enum act act = RESUME; act <= SWITCH_PLAIN; act++) {
 		for (unsigned int i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
 			unknown_owner_changes(act, points[i], false, false);
@@ -357,7 +356,6 @@ TEST_IN(tids, heir_is_resumed_amid_a_resume)
 	static const enum switchto_delay points[] = { SWITCHTO_DELAY_EARLY_KNOWN,
 						      SWITCHTO_DELAY_EARLY_SEEN };
 
-	watchdog_start("HeirIsResumedAmidAResume");
 	for (unsigned int i = 0; i < 4; i++) {
 		struct owner former = { 0 };
 		struct heir heir = { 0 };
@@ -424,7 +422,6 @@ static void owner_becomes_known_amid(enum act act, enum switchto_delay where, bo
 
 TEST_IN(tids, owner_becomes_known_amid_a_resume)
 {
-	watchdog_start("OwnerBecomesKnownAmidAResume");
 	for (enum act act = RESUME; act <= SWITCH_PLAIN; act++) {
 		for (int i = 0; i < 4; i++) {
 			owner_becomes_known_amid(act, SWITCHTO_DELAY_EARLY_CLOSED, i & 1, i & 2);
@@ -440,7 +437,6 @@ TEST(owner_comes_and_goes_amid_a_resume)
 	struct hold *early, *late;
 	struct actor actor;
 
-	watchdog_start("OwnerComesAndGoesAmidAResume");
 	/* After the library's own key, so that this destructor runs after the library's. */
 	switchto_self();
 	assert_int_equal(pthread_key_create(&last_key, last_words), 0);
@@ -468,7 +464,6 @@ TEST_IN(tids, resumed_while_it_ends)
 	static const enum switchto_delay points[] = { SWITCHTO_DELAY_END_FORGOTTEN,
 						      SWITCHTO_DELAY_END_EARLY };
 
-	watchdog_start("ResumedWhileItEnds");
 	for (unsigned int i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
 		struct owner former = { 0 };
 		struct heir heir = { 0 };
@@ -506,7 +501,6 @@ static void gated(struct worker *w)
 /* A resume at each step, beside one of before or alone: it returns from one wait. */
 TEST(resumed_while_it_begins)
 {
-	watchdog_start("ResumedWhileItBegins");
 	for (int point = SWITCHTO_DELAY_BEGIN_ASKED; point <= SWITCHTO_DELAY_BEGIN_EARLY; point++) {
 		for (int early = 0; early < 2; early++) {
 			struct worker w = { 0 };
@@ -553,7 +547,6 @@ TEST(resumed_and_no_descriptor_while_it_begins)
 	struct worker w = { 0 };
 	struct hold *h;
 
-	watchdog_start("ResumedAndNoDescriptorWhileItBegins");
 	worker_start(&w, gated, NULL);
 	h = hold(0, w.tid, SWITCHTO_DELAY_BEGIN_ASKED);
 	worker_release(&w);
@@ -572,7 +565,6 @@ TEST(becomes_known_and_no_descriptor_amid_a_resume)
 	struct hold *early, *late;
 	struct actor actor;
 
-	watchdog_start("BecomesKnownAndNoDescriptorAmidAResume");
 	worker_start(&owner.w, owns, &owner);
 	actor_start(&actor, RESUME, owner.w.tid);
 	early = hold(0, actor.w.tid, SWITCHTO_DELAY_EARLY_KNOWN);
@@ -604,7 +596,6 @@ TEST(resumed_amid_a_wait)
 		{ WAIT_TIMED, SWITCHTO_DELAY_WOKEN }, { WAIT_TIMED, SWITCHTO_DELAY_GIVE_UP },
 	};
 
-	watchdog_start("ResumedAmidAWait");
 	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct actor actor;
 		struct hold *h;
@@ -635,7 +626,6 @@ TEST(resumed_amid_a_switch)
 		{ SWITCH_TIMED, SWITCHTO_DELAY_WOKEN }, { SWITCH_TIMED, SWITCHTO_DELAY_GIVE_UP },
 	};
 
-	watchdog_start("ResumedAmidASwitch");
 	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct sink target = { 0 };
 		struct actor actor;
@@ -668,7 +658,6 @@ TEST(switches_cross)
 {
 	static const enum switchto_delay points[] = { SWITCHTO_DELAY_SEEN, SWITCHTO_DELAY_GIVEN };
 
-	watchdog_start("SwitchesCross");
 	for (unsigned int i = 0; i < 4; i++) {
 		const unsigned int first = i & 1;
 		struct actor actor[2];
@@ -705,7 +694,6 @@ TEST(switched_to_before_it_sleeps)
 	struct hold *h;
 	pid_t tid[2];
 
-	watchdog_start("SwitchedToBeforeItSleeps");
 	actor_start(&second, SWITCH_PLAIN, 0);
 	actor_start(&first, SWITCH_PLAIN, second.w.tid);
 	tid[0] = first.w.tid;
@@ -730,7 +718,6 @@ TEST(resumed_again_before_it_is_taken)
 	struct actor waiter, resumer;
 	struct hold *h;
 
-	watchdog_start("ResumedAgainBeforeItIsTaken");
 	actor_start(&waiter, WAIT_PLAIN, 0);
 	actor_start(&resumer, RESUME, waiter.w.tid);
 	h = hold(0, waiter.w.tid, SWITCHTO_DELAY_TAKE);
@@ -758,7 +745,6 @@ TEST(wakes_late)
 	struct hold *h;
 	pid_t by;
 
-	watchdog_start("WakesLate");
 	sigaction(SIGUSR1, &action, NULL);
 	sink_start(&target);
 	AWAIT(waits(target.w.tid));
@@ -899,7 +885,6 @@ TEST(async_cancel)
 	const struct sigaction action = { .sa_handler = nothing };
 	bool swap = strcmp(switchto_backend(), "swap") == 0;
 
-	watchdog_start("AsyncCancel");
 	sigaction(SIGUSR1, &action, NULL);
 	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		/* A switch does both in one call there. */
@@ -949,7 +934,6 @@ static void forks_in(enum switchto_delay where, bool pending, bool switches)
 
 TEST(handler_forks_amid_a_call)
 {
-	watchdog_start("HandlerForksAmidACall");
 	for (int switches = 0; switches < 2; switches++) {
 		forks_in(SWITCHTO_DELAY_GIVEN, false, switches);
 		forks_in(SWITCHTO_DELAY_TAKE, true, switches);

@@ -60,7 +60,6 @@ static void uses_and_stays(struct worker *w)
 
 TEST(closed_before_threads_end)
 {
-	watchdog_start("ClosedBeforeThreadsEnd");
 	for (int i = 0; i < 5; i++) {
 		struct guest guests[4] = { 0 };
 		struct library l;
@@ -102,7 +101,6 @@ TEST(opened_and_closed_in_threads)
 {
 	struct library l;
 
-	watchdog_start("OpenedAndClosedInThreads");
 	for (int i = 0; i < 5; i++) {
 		struct worker w[2] = { 0 };
 
@@ -223,7 +221,6 @@ TEST_FIRST(little_address_space)
 {
 	const rlim_t spare[] = { 0, 4096, 16384, 65536, 262144, 1 << 20, 16 << 20, 256 << 20 };
 
-	watchdog_start("LittleAddressSpace");
 	for (unsigned int i = 0; i < sizeof(spare) / sizeof(spare[0]); i++) {
 		rlim_t bytes = spare[i];
 
@@ -247,5 +244,5 @@ int main(int argc, char **argv)
 	if (wants_absent_swap("dlopen"))
 		return SKIPPED;
 	path = argv[1];
-	return run_group(NULL, NULL, NULL);
+	return run_watched_group(NULL);
 }

@@ -34,7 +34,6 @@ TEST(changed_value_wakes)
 	struct worker w = { 0 };
 	uint32_t word = 1, wake = 0;
 
-	watchdog_start("ChangedValueWakes");
 	worker_start(&w, waits_on, &wake);
 	await_parked(w.tid);
 	CHECK_ERR(v, raw_swap(&word, 0, NULL, &wake, 0), EAGAIN);
@@ -48,7 +47,6 @@ TEST(timeout_wakes)
 	uint32_t word = 0, wake = 0;
 	long long before;
 
-	watchdog_start("TimeoutWakes");
 	worker_start(&w, waits_on, &wake);
 	await_parked(w.tid);
 	before = now_ns();
@@ -69,7 +67,6 @@ TEST(arguments_before_effects)
 	uint32_t word[2] = { 0 }, wake = 0;
 	char *kernel_address = (char *)(uintptr_t)(ULONG_MAX & ~0xfffUL);
 
-	watchdog_start("ArgumentsBeforeEffects");
 	worker_start(&w, waits_on, &wake);
 	await_parked(w.tid);
 	for (int i = 0; i < 3; i++)
@@ -158,7 +155,6 @@ TEST(one_system_call_per_switch)
 	struct counts c = { 0 };
 	const struct observer observer = { count_mark, count_call, NULL, &c };
 
-	watchdog_start("OneSystemCallPerSwitch");
 	assert_int_equal(tracer_run(start_child(traced_child, NULL), &observer), 0);
 	assert_int_equal(c.switches, 2 * TRACED_ROUNDS - 1);
 	assert_int_equal(c.swaps, c.switches);
@@ -233,7 +229,6 @@ TEST_IN(also_forced, operation_is_lost)
 		{ .wake_only = ANSWER(ENOSYS), .for_all = true },
 	};
 
-	watchdog_start("OperationIsLost");
 	for (unsigned int i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
 		struct loss loss = losses[i];
 
@@ -354,7 +349,6 @@ static void weighs_as_one(struct verdict *v, unsigned int threads, unsigned int 
 
 TEST(chain_weighs_one_thread)
 {
-	watchdog_start("ChainWeighsOneThread");
 	weighs_as_one(v, 2, 1);
 	weighs_as_one(v, 2, 3);
 	weighs_as_one(v, CHAIN_MOST, 1);
@@ -367,8 +361,8 @@ int main(int argc, char **argv)
 		return SKIPPED;
 	if (argc == 2 && !strcmp(argv[1], "forced")) {
 		setenv("SWITCHTO_BACKEND", "swap", 1);
-		return run_group("also_forced", NULL, NULL);
+		return run_watched_group("also_forced");
 	}
 	unsetenv("SWITCHTO_BACKEND");
-	return run_group("also_forced", NULL, NULL) | run_group(NULL, NULL, NULL);
+	return run_watched_group("also_forced") | run_watched_group(NULL);
 }

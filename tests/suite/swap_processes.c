@@ -239,7 +239,6 @@ TEST(concurrency_ids_stay_apart)
 			UINT_MAX);
 	ids = (unsigned int)sysconf(_SC_NPROCESSORS_CONF);
 	assert_in_range(ids, 1, MOST_CPUS);
-	watchdog_start("concurrency_ids_stay_apart");
 	elsewhere_make();
 	arena_make();
 	for (int i = 0; i < PAIRS; i++)
@@ -248,7 +247,6 @@ TEST(concurrency_ids_stay_apart)
 		child[i] = start_child(one_side, &sides[i]);
 	for (int i = 0; i < 2; i++)
 		status[i] = child_status(child[i]);
-	watchdog_stop();
 	assert_int_equal(status[0], 0);
 	assert_int_equal(status[1], 0);
 	munmap(arena, sizeof(*arena));
@@ -378,7 +376,6 @@ TEST(mapping_of_the_words_changes)
 	long turns;
 	pid_t child;
 
-	watchdog_start("mapping_of_the_words_changes");
 	arena_make();
 	c.pair = map_words(NULL, all, MAP_SHARED, c.file);
 	c.seen = map_words(NULL, all, MAP_SHARED, c.file);
@@ -407,12 +404,11 @@ TEST(mapping_of_the_words_changes)
 	atomic_store(&bystander->turn[0], 1);
 	raw_futex(&bystander->turn[0], FUTEX_WAKE, 1, NULL, NULL);
 	workers_join(&sleeper, 1, v);
-	watchdog_stop();
 	verdict_assert(v);
 	assert_int_equal(status, 0);
 }
 
 int main(void)
 {
-	return lacks_swap("swap_processes") ? SKIPPED : run_group(NULL, NULL, NULL);
+	return lacks_swap("swap_processes") ? SKIPPED : run_watched_group(NULL);
 }

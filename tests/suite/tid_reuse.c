@@ -71,7 +71,6 @@ TEST(after_unknown_owner)
 {
 	struct worker w = { 0 };
 
-	watchdog_start("AfterUnknownOwner");
 	worker_start(&w, unknown, NULL);
 	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	worker_release(&w);
@@ -84,7 +83,6 @@ TEST(after_known_owner)
 	struct worker w = { 0 };
 	atomic_bool over = false;
 
-	watchdog_start("AfterKnownOwner");
 	worker_start(&w, known, &over);
 	await_release(&w);
 	CHECK_EQ(v, switchto_resume(w.tid), 0);
@@ -97,7 +95,6 @@ TEST(after_cancelled_owner)
 {
 	struct worker w = { 0 };
 
-	watchdog_start("AfterCancelledOwner");
 	worker_start(&w, cancelled, NULL);
 	await_parked(w.tid);
 	pthread_cancel(w.thread);
@@ -111,7 +108,6 @@ TEST(after_owner_in_destructor)
 	struct worker w = { 0 };
 	atomic_bool over = false;
 
-	watchdog_start("AfterOwnerInDestructor");
 	/* After the library's own key, so that this destructor runs after the library's. */
 	switchto_self();
 	assert_int_equal(pthread_key_create(&last_key, last_words), 0);
@@ -137,7 +133,6 @@ TEST(resume_before_new_owner_is_known)
 	struct worker former = { 0 }, other = { 0 }, w = { 0 };
 	atomic_bool over = true;
 
-	watchdog_start("ResumeBeforeNewOwnerIsKnown");
 	worker_start(&former, unknown, NULL);
 	CHECK_EQ(v, switchto_resume(former.tid), 0);
 	worker_release(&former);
@@ -171,7 +166,6 @@ TEST(after_parents_thread)
 	int go[2];
 	char byte = 0;
 
-	watchdog_start("AfterParentsThread");
 	worker_start(&w, unknown, NULL);
 	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	tid = w.tid;
@@ -237,7 +231,6 @@ TEST(resumed_while_it_ends)
 	struct estate e = { .rounds = LOOPS(200) };
 	struct worker first = { 0 };
 
-	watchdog_start("ResumedWhileItEnds");
 	worker_start(&first, unknown, NULL);
 	worker_release(&first);
 	workers_join(&first, 1, v);
@@ -263,5 +256,5 @@ int main(void)
 	watchdog_start("tid_reuse");
 	if (cannot_choose_tids("tid_reuse"))
 		return SKIPPED;
-	return run_group(NULL, NULL, NULL);
+	return run_watched_group(NULL);
 }

@@ -167,7 +167,6 @@ static void *resume_them(void *arg)
 	uint32_t state = 2463534242;
 	uint64_t number = 0;
 
-	(void)arg;
 	atomic_store(&resumer_tid, switchto_self());
 	while (!atomic_load(&over)) {
 		pid_t tid = random_tid(&state);

@@ -122,25 +122,16 @@ static int library_do(struct crypto *crypto, int encrypt, const uint8_t *nonce, 
 #else
 static const char *library_begin(struct crypto *crypto, const uint8_t *key)
 {
-	(void)crypto;
-	(void)key;
 	return "built without libcrypto (Debian: libssl-dev)";
 }
 
 static void library_end(struct crypto *crypto)
 {
-	(void)crypto;
 }
 
 static int library_do(struct crypto *crypto, int encrypt, const uint8_t *nonce, uint8_t *text,
 		      size_t size, uint8_t *tag)
 {
-	(void)crypto;
-	(void)encrypt;
-	(void)nonce;
-	(void)text;
-	(void)size;
-	(void)tag;
 	return -1;
 }
 #endif

@@ -85,7 +85,6 @@ static void *report(void *arg)
 /* A slot that keeps the CPU does its work; only its packets wait. */
 static void ignore(const char *text)
 {
-	(void)text;
 }
 
 /* All sockets before the first packet: the group of SO_REUSEPORT must be whole. */

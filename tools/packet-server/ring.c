@@ -43,7 +43,6 @@ struct ring *ring_new(int fd, unsigned int batch, bool gro)
 	struct ring *ring = calloc(1, sizeof(*ring));
 	int error;
 
-	(void)batch;
 	if (!ring)
 		return NULL;
 	ring->fd = fd;
@@ -181,36 +180,26 @@ void ring_recycle(struct ring *ring, struct batch *batch)
 #else
 struct ring *ring_new(int fd, unsigned int batch, bool gro)
 {
-	(void)fd;
-	(void)batch;
-	(void)gro;
 	errno = ENOSYS;
 	return NULL;
 }
 
 void ring_free(struct ring *ring)
 {
-	(void)ring;
 }
 
 int ring_receive(struct ring *ring, struct batch *batch, const struct timespec *deadline)
 {
-	(void)ring;
-	(void)batch;
-	(void)deadline;
 	errno = ENOSYS;
 	return -1;
 }
 
 struct refuse ring_refused(const struct ring *ring)
 {
-	(void)ring;
 	return (struct refuse){ 0, 0 };
 }
 
 void ring_recycle(struct ring *ring, struct batch *batch)
 {
-	(void)ring;
-	(void)batch;
 }
 #endif

@@ -400,37 +400,26 @@ void xdp_send(struct xdp *xdp, struct batch *batch, struct counters *counters)
 struct xdp *xdp_new(const struct options *options, unsigned int slot, uint16_t port,
 		    const char **reason)
 {
-	(void)options;
-	(void)slot;
-	(void)port;
 	*reason = "built without libxdp (Debian: libxdp-dev, libbpf-dev)";
 	return NULL;
 }
 
 void xdp_free(struct xdp *xdp)
 {
-	(void)xdp;
 }
 
 int xdp_receive(struct xdp *xdp, struct batch *batch, const struct timespec *deadline)
 {
-	(void)xdp;
-	(void)batch;
-	(void)deadline;
 	errno = ENOSYS;
 	return -1;
 }
 
 struct refuse xdp_refused(const struct xdp *xdp)
 {
-	(void)xdp;
 	return (struct refuse){ 0, 0 };
 }
 
 void xdp_send(struct xdp *xdp, struct batch *batch, struct counters *counters)
 {
-	(void)xdp;
-	(void)batch;
-	(void)counters;
 }
 #endif

@@ -115,21 +115,12 @@ long switchto_await_file(long number, int fd, long a, long b, long c,
 #else /* built without liburing: no slot has a ring */
 int switchto_await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct timespec *deadline)
 {
-	(void)sqe;
-	(void)flags;
-	(void)deadline;
 	return fail(switchto_current ? ENOSYS : EPERM);
 }
 
 long switchto_await_file(long number, int fd, long a, long b, long c,
 			 const struct timespec *deadline)
 {
-	(void)number;
-	(void)fd;
-	(void)a;
-	(void)b;
-	(void)c;
-	(void)deadline;
 	return -ENOSYS;
 }
 #endif

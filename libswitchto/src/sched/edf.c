@@ -26,7 +26,6 @@ static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_rea
 	struct timespec *deadline = &entry->attr.deadline;
 	struct edf *edf = queue;
 
-	(void)why;
 	if (!deadline->tv_sec && !deadline->tv_nsec) {
 		list_add(&edf->rest, entry);
 		return;

@@ -14,7 +14,6 @@ static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_rea
 	struct levels *levels = queue;
 	int priority = entry->attr.priority;
 
-	(void)why;
 	if (priority < 0)
 		priority = 0;
 	if (priority >= SWITCHTO_PRIORITIES)

@@ -30,14 +30,11 @@ void switchto_ring_reap(struct slot *slot);
 #else
 static inline int switchto_ring_begin(struct slot *slot)
 {
-	(void)slot;
 	return ENOSYS;
 }
 
 static inline int switchto_ring_poll(struct slot *slot, int epoll)
 {
-	(void)slot;
-	(void)epoll;
 	return 0;
 }
 

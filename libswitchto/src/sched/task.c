@@ -100,7 +100,6 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 /* Of a task that is not to run. */
 static void run_nothing(void *arg)
 {
-	(void)arg;
 }
 
 /* Is @task none of this process? An error number. */

@@ -46,7 +46,6 @@ static void set_fp_state(uint64_t fp)
 	__asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)(uint32_t)fp));
 	__asm__ volatile("msr fpsr, %0" : : "r"(fp >> 32));
 #else
-	(void)fp;
 #endif
 }
 
@@ -138,7 +137,6 @@ static void run_task(struct worker *me)
 /* The thread of a task ends: it was cancelled, or by pthread_exit(). */
 static void thread_exits(void *arg)
 {
-	(void)arg;
 	switchto_misused("a task ended its thread, by pthread_exit() or pthread_cancel(): "
 			 "return from the task's function instead");
 }
