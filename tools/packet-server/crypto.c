@@ -125,9 +125,7 @@ static const char *library_begin(struct crypto *crypto, const uint8_t *key)
 	return "built without libcrypto (Debian: libssl-dev)";
 }
 
-static void library_end(struct crypto *crypto)
-{
-}
+static void library_end(struct crypto *crypto) {}
 
 static int library_do(struct crypto *crypto, int encrypt, const uint8_t *nonce, uint8_t *text,
 		      size_t size, uint8_t *tag)

@@ -83,9 +83,7 @@ static void *report(void *arg)
 }
 
 /* A slot that keeps the CPU does its work; only its packets wait. */
-static void ignore(const char *text)
-{
-}
+static void ignore(const char *text) {}
 
 /* All sockets before the first packet: the group of SO_REUSEPORT must be whole. */
 static int open_slots(struct server *server, struct options *options)

@@ -184,9 +184,7 @@ struct ring *ring_new(int fd, unsigned int batch, bool gro)
 	return NULL;
 }
 
-void ring_free(struct ring *ring)
-{
-}
+void ring_free(struct ring *ring) {}
 
 int ring_receive(struct ring *ring, struct batch *batch, const struct timespec *deadline)
 {
@@ -199,7 +197,5 @@ struct refuse ring_refused(const struct ring *ring)
 	return (struct refuse){ 0, 0 };
 }
 
-void ring_recycle(struct ring *ring, struct batch *batch)
-{
-}
+void ring_recycle(struct ring *ring, struct batch *batch) {}
 #endif

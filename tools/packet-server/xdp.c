@@ -404,9 +404,7 @@ struct xdp *xdp_new(const struct options *options, unsigned int slot, uint16_t p
 	return NULL;
 }
 
-void xdp_free(struct xdp *xdp)
-{
-}
+void xdp_free(struct xdp *xdp) {}
 
 int xdp_receive(struct xdp *xdp, struct batch *batch, const struct timespec *deadline)
 {
@@ -419,7 +417,5 @@ struct refuse xdp_refused(const struct xdp *xdp)
 	return (struct refuse){ 0, 0 };
 }
 
-void xdp_send(struct xdp *xdp, struct batch *batch, struct counters *counters)
-{
-}
+void xdp_send(struct xdp *xdp, struct batch *batch, struct counters *counters) {}
 #endif

@@ -98,9 +98,7 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 /* --- join, end, detach --- */
 
 /* Of a task that is not to run. */
-static void run_nothing(void *arg)
-{
-}
+static void run_nothing(void *arg) {}
 
 /* Is @task none of this process? An error number. */
 static inline int bad_task(const struct switchto_task *task)
