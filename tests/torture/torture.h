@@ -154,7 +154,7 @@ static inline unsigned int below(uint64_t random, unsigned int sides)
 /* The state of one who decides: of the run's seed, and who it is. */
 uint64_t seed_for(uint64_t from, uint64_t kind, uint64_t index);
 
-/* --- torture_party.c ------------------------------------------------------------ */
+/* --- party.c -------------------------------------------------------------------- */
 
 /* Each thread of ours is known here before it resumes any other. Was another of its TID? */
 bool enrol(uint64_t decisions);
@@ -185,7 +185,7 @@ void resuming_handler(int signal);
 void print_delays(void);
 long delays_made(void);
 
-/* --- torture_meddle.c ----------------------------------------------------------- */
+/* --- meddle.c ------------------------------------------------------------------- */
 
 /* --only and --without; false if there is no such meddler. */
 bool meddlers_choose(const char *names, bool only);
