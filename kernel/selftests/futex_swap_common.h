@@ -105,7 +105,7 @@ struct arena {
 
 static struct arena *arena;
 /* The first of the swappers. Most tests have only one. */
-static struct call *swapper __attribute__((unused));
+static struct call *swapper;
 
 static inline long long nsec(const struct timespec *ts)
 {

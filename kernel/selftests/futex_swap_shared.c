@@ -260,9 +260,8 @@ TEST(hint_names_a_later_sleeper_on_shared_memory)
 	here = (futex_t *)m.here;
 	there = (futex_t *)m.there;
 	make_arena(_metadata, 0);
-	for (i = 0; i < 3; i++) {
+	for (i = 0; i < 3; i++)
 		START_ASLEEP(prepare_swap(&arena->waiter[i], &there[1], NULL, 0));
-	}
 	EXPECT_EQ(1, futex(NULL, FUTEX_SWAP, 0, NULL, &here[1], arena->waiter[1].tid, 0));
 	ASSERT_RETURNS(0, 0, &arena->waiter[1]);
 	EXPECT_STILL_ASLEEP(&arena->waiter[0]);
