@@ -9,8 +9,10 @@
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 
 #include "futex_swap_common.h"
+#include "futex_swap_pair.h"
 
 #ifndef PR_FUTEX_LOAN
 #define PR_FUTEX_LOAN		0x4c4f414e
@@ -26,7 +28,7 @@ static int loan(int how, const void *keeps)
 
 enum ending {
 	SLEEPS, SWAPS_HOME, SWAPS_ON, PARKS, EXITS, FORKS, SHARES,
-	THEN_HOME, VFORKS, WAITS, LOCKS, FAULTS, SPINS, MOVES, EXECS,
+	THEN_HOME, VFORKS, WAITS, LOCKS, FAULTS, SPINS, MOVES, EXECS, HAS_DEADLINE,
 };
 
 /* A thread that holds the place for a while. */
@@ -67,6 +69,13 @@ static long spin_and_sleep(struct holder *h)
 
 static long be_holder(struct call *c)
 {
+	struct deadline_attr deadline = {
+		.size = sizeof(deadline),
+		.policy = SCHED_DEADLINE,
+		.runtime = 20 * NSEC_PER_MSEC,
+		.deadline = 100 * NSEC_PER_MSEC,
+		.period = 100 * NSEC_PER_MSEC,
+	};
 	struct holder *h = c->arg;
 
 	if (h->lends ? loan(PR_FUTEX_LOAN_LEND, NULL) :
@@ -131,6 +140,10 @@ static long be_holder(struct call *c)
 		return sleep_in_pipe(h);
 	case MOVES:
 		if (!pin_to(0, h->cpu))
+			return -1;
+		return sleep_in_pipe(h);
+	case HAS_DEADLINE:
+		if (syscall(SYS_sched_setattr, 0, &deadline, 0))
 			return -1;
 		return sleep_in_pipe(h);
 	case EXECS:
@@ -240,6 +253,7 @@ FIXTURE_TEARDOWN(loan)
 {
 	if (host)
 		kill(host, SIGKILL);
+	rmdir("/sys/fs/cgroup/futex_swap_loan");
 }
 
 TEST_F(loan, holder_sleeps_lender_told)
@@ -599,6 +613,44 @@ TEST_F(loan, process_stopped_and_continued)
 	end_holder(_metadata, &holders[0]);
 }
 
+static bool set_group(const char *file, const char *text)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "/sys/fs/cgroup/futex_swap_loan/%s", file);
+	return write_file(path, text);
+}
+
+/* A move to another control group is no sleep. To be frozen is one, as to be stopped. */
+TEST_F(loan, process_moved_and_frozen)
+{
+	const long long limit = now() + PATIENCE;
+	struct call *lender;
+	char text[512];
+
+	if (mkdir("/sys/fs/cgroup/futex_swap_loan", 0755) && errno != EEXIST)
+		SKIP(return, "can't make a control group: %s", strerror(errno));
+	start_host(_metadata, variant->one_cpu ? sched_getcpu() : -1);
+	start_holder(_metadata, &holders[0], SPINS);
+	lender = start_lender(_metadata, &holders[0]);
+	wait_given(_metadata, &holders[0]);
+	snprintf(text, sizeof(text), "%d", host);
+	ASSERT_TRUE(set_group("cgroup.procs", text));
+	usleep(20000);
+	EXPECT_STILL_ASLEEP(lender);
+
+	ASSERT_TRUE(set_group("cgroup.freeze", "1"));
+	do {
+		ASSERT_LT(now(), limit);
+		ASSERT_LT(0, read_file("/sys/fs/cgroup/futex_swap_loan/cgroup.events", text,
+				       sizeof(text)));
+	} while (!strstr(text, "frozen 1"));
+	go_on(&holders[0]);
+	ASSERT_TRUE(set_group("cgroup.freeze", "0"));
+	ASSERT_TOLD(0, lender);
+	end_holder(_metadata, &holders[0]);
+}
+
 TEST_F(loan, process_killed)
 {
 	int status;
@@ -646,6 +698,17 @@ TEST_F(loan, holder_is_real_time)
 {
 	holders[0].fifo = true;
 	start_holder(_metadata, &holders[0], SLEEPS);
+	ASSERT_TOLD(0, start_lender(_metadata, &holders[0]));
+	end_holder(_metadata, &holders[0]);
+}
+
+/* It may have to sleep to become one: then the lender is told of that. */
+TEST_F(loan, holder_has_a_deadline)
+{
+	/* The scheduler admits none that is bound to a part of the CPUs. */
+	if (variant->one_cpu)
+		return;
+	start_holder(_metadata, &holders[0], HAS_DEADLINE);
 	ASSERT_TOLD(0, start_lender(_metadata, &holders[0]));
 	end_holder(_metadata, &holders[0]);
 }

@@ -260,9 +260,10 @@ enum {
  * The environment variable SWITCHTO_ENGINE chooses the engine: "epoll", or "io_uring", which is the
  * default where the system allows it. Descriptors that can be polled are polled by epoll with both.
  *
- * SWITCHTO_BLOCK in the environment chooses how the scheduler learns that a task blocks in a system
- * call of its own, in a page fault or on a lock: "monitor", the default, or "kernel", and other tasks
- * run at once. With "kernel" a task also loses its slot by a sleep of some microseconds.
+ * If the kernel has PR_FUTEX_LOAN, it tells when a task blocks in a system call of its own, in a page
+ * fault or on a lock, and other tasks run at once. So a task also loses its slot by a sleep of some
+ * microseconds. Elsewhere a monitor sees it later. SWITCHTO_BLOCK in the environment demands one:
+ * "kernel" or "monitor".
  *
  * On a kernel without FUTEX_SWAP the threads of a slot are bound to one CPU, which may change:
  * SWITCHTO_STAY in switchto.h. A task that starts a thread or a program makes its own thread

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Blocking regions. A task in one loses its slot when the monitor has seen it there twice; or it gives
- * the slot up at once, if the slot's last region was a long one.
+ * the slot up at once, if the slot's last region was a long one. If the kernel tells of tasks that
+ * block, nobody is woken to look.
  */
 #define _GNU_SOURCE
 #include "region.h"
@@ -59,7 +60,7 @@ int switchto_block_begin(void)
 		me->gave_up = switchto_now();
 		switchto_region_take(me->slot, owner_word(me->epoch, BLOCKING),
 				     last == REGION_VERY_LONG);
-	} else {
+	} else if (!me->sched->lends) {
 		monitor_wake(me->sched);
 	}
 	return 0;

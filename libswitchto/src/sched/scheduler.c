@@ -182,19 +182,19 @@ static bool keeps_together(const struct switchto_sched_options *options)
 	return !options->place && (!place || strcmp(place, "free") != 0);
 }
 
-/* Whether the kernel is to tell of tasks that block. 0 or an error number. */
+/* Whether the kernel is to tell of tasks that block: if it can. 0 or an error number. */
 static int choose_block(struct switchto_sched *sched)
 {
 	const char *block = secure_getenv("SWITCHTO_BLOCK");
 
-	if (!block || strcmp(block, "monitor") == 0)
+	if (block && strcmp(block, "monitor") == 0)
 		return 0;
-	if (strcmp(block, "kernel") != 0)
+	if (block && strcmp(block, "kernel") != 0)
 		return ENOTSUP;
 	/* A word that is nowhere: the caller keeps what it has chosen. */
 	// NOLINTNEXTLINE(performance-no-int-to-ptr): it is not to be an address
 	sched->lends = switchto_lend(SWITCHTO_TAKES, (const void *)-4L) && errno == EFAULT;
-	return sched->lends ? 0 : ENOSYS;
+	return sched->lends || !block ? 0 : ENOSYS;
 }
 
 int switchto_sched_create(struct switchto_sched **sched_out,
