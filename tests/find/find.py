@@ -16,9 +16,11 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import xml.dom.minidom
 import zlib
@@ -58,6 +60,14 @@ def edges(summary):
 
 
 class Analysis(unittest.TestCase):
+    def test_woken_thread_has_not_slept_yet(self):
+        """A later preemption is no delay of the wakeup."""
+        summary = found([switch(5_000, 1, IDLE, R, B), waking(10_000, 0, A, B),
+                         switch(13_000, 0, A, S, IDLE), switch(100_000, 1, B, R, OTHER),
+                         switch(400_000, 1, OTHER, S, B)])
+        self.assertEqual((summary["hand_overs"], summary["time_share"]), (1, 0))
+        self.assertIsNone(summary["pairs"][0]["to_run_us"])
+
     def test_hand_over_to_another_cpu(self):
         summary = found([waking(10_000, 0, A, B), switch(13_000, 0, A, S, IDLE),
                          switch(30_000, 1, IDLE, R, B)])
@@ -221,6 +231,15 @@ def find(*arguments, status=0):
     return got.stdout, got.stderr
 
 
+def instances():
+    return [name for name in os.listdir(finder.tracefs() + "/instances") if "switchto-find" in name]
+
+
+def left_behind():
+    """Others may use the tool, too."""
+    return [name for name in instances() if not os.path.exists("/proc/" + name.rsplit("-", 1)[1])]
+
+
 # An emulated CPU is slow: of the time between a wakeup and the sleep, this is not the test.
 SHORT = ("--seconds", "0.4", "--within", "20000")
 ATTEMPTS = 5
@@ -260,7 +279,7 @@ class Live(unittest.TestCase):
                     out, _ = find(*SHORT, "--plot", f"{work}/a.svg", "-p", str(one.pid))
                     self.assertRegex(out, rf"member-0 {one.pid} +member-1 \d+ +pipe")
                     self.assertIn("member-1", xml.dom.minidom.parse(f"{work}/a.svg").toxml())
-                out, _ = find(*SHORT, "-p", f"{one.pid},{other.pid}")
+                out, _ = find(*SHORT, "-p", str(one.pid), str(other.pid))
                 self.assertRegex(out, r"(?s)member-0 .* pipe.* eventfd|member-0 .* eventfd.* pipe")
             finally:
                 one.kill()
@@ -284,6 +303,8 @@ class Live(unittest.TestCase):
 
     def test_bad_input(self):
         self.one_line(2, "found neither")
+        self.one_line(2, "wanted a PID after -p, found none", "-p")
+        self.one_line(2, "put -- before CMD", "sh", "-c", "true")
         self.one_line(2, "found both", "-p", "1", "--", "true")
         for pid in ("0", "-3", "x", "1,", "1\n2"):
             self.one_line(2, "PID", f"-p{pid}")
@@ -296,7 +317,7 @@ class Live(unittest.TestCase):
         self.one_line(1, r"wanted sh to succeed, found status 3", "--", "sh", "-c", "exit 3")
         self.one_line(1, r"wanted sh to succeed, found signal 9", "--", "sh", "-c", "kill -9 $$")
         self.one_line(1, r"--wait", "--wait", "5", "--", "true")
-        self.assertNotIn("switchto", str(os.listdir(finder.tracefs() + "/instances")))
+        self.assertEqual(left_behind(), [])
 
     def test_no_privilege(self):
         with open(FINDER) as script:
@@ -304,6 +325,22 @@ class Live(unittest.TestCase):
                                   "--", "true"], stdin=script, capture_output=True, text=True)
         self.assertEqual(got.returncode, 1)
         self.assertRegex(got.stderr, r"^switchto-find: wanted root[^\n]*\n$")
+
+    def test_impatient(self):
+        with subprocess.Popen([FINDER, "--seconds", "60", "--", "sh", "-c",
+                               "trap '' INT TERM HUP; sleep 12346"],
+                              stderr=subprocess.DEVNULL) as one:
+            until = time.monotonic() + 60
+            while f"switchto-find-{one.pid}" not in instances() and time.monotonic() < until:
+                time.sleep(0.1)
+            time.sleep(0.5)
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+                one.send_signal(number)
+                time.sleep(0.2)
+        self.assertEqual(one.returncode, 128 + signal.SIGHUP)
+        self.assertEqual(left_behind(), [])
+        self.assertEqual(subprocess.run(["pgrep", "-f", "^sleep 12346"],
+                                        stdout=subprocess.DEVNULL).returncode, 1)
 
     def test_names(self):
         with tempfile.TemporaryDirectory() as work:
