@@ -77,7 +77,7 @@ others='^(sched|packets|example)\.'
 # ThreadSanitizer: what the protocols are for.
 short='^(suite\.wake-wait|place\.(events\.)?wake-wait|delay_points\..*|door\..*|sched\..*)$'
 # What a stock kernel, a user without root, or a sanitizer can't do. VMs do all of it.
-may_skip='swap_[^ ]*|security\.(futex|share|seccomp-later)|special\.[^ ]*|torture\.hotplug\.[^ ]*|packets\.namespaces'
+may_skip='swap_[^ ]*|security\.(futex|share|seccomp-later)|special\.[^ ]*|torture\.hotplug\.[^ ]*|packets\.namespaces|find\.live'
 
 host() { # PRESET PART
 	# This kernel's default is wake-wait: with a sanitizer, once is enough.
@@ -288,6 +288,13 @@ storm() { # CONFIG CPUS
 	grep -q 'charged to their control group' <<< "$text" || return 1
 	! grep 'left out' <<< "$text" || return 1
 	grep -q '^backend  *swap$' <<< "$text"
+}
+
+# Programs whose hand-overs are known, on a kernel that has the scheduler's events. Bad input is
+# for the host.
+finder() { # CONFIG CPUS
+	in_icount_vm "$1" "$2" "$top/tests/find/find.py" live "$top/tools/switchto-find" "$gcc/tests/bin/known" \
+		Live.test_rings Live.test_never_hands_over Live.test_running_processes Live.test_lost_events
 }
 
 # packet-server on a kernel that has all that it can use: nothing may be left out.
