@@ -95,7 +95,6 @@ static void wake(struct thread *next)
 
 static void wait_for_turn(struct thread *me)
 {
-	(void)me;
 	check(switchto_wait(NULL) != -1, "switchto_wait");
 }
 
@@ -151,7 +150,6 @@ static void set_up(struct thread *me)
 
 static void *answer(void *arg)
 {
-	(void)arg;
 	pong.tid = switchto_self();
 	check(pong.tid != -1, "switchto_self");
 	check(switchto_place(way->place) != -1, "switchto_place");

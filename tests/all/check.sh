@@ -294,7 +294,7 @@ storm() { # CONFIG CPUS
 # for the host.
 finder() { # CONFIG CPUS
 	in_icount_vm "$1" "$2" "$top/tests/find/find.py" live "$top/tools/switchto-find" "$gcc/tests/bin/known" \
-		Live.test_rings Live.test_never_hands_over Live.test_running_processes Live.test_lost_events
+		Live.test_rings Live.test_never_hands_over
 }
 
 # packet-server on a kernel that has all that it can use: nothing may be left out.
