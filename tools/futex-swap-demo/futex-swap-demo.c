@@ -54,6 +54,12 @@ static struct {
 static bool swaps; /* the mode */
 static long iterations = 100000, counter;
 
+static _Noreturn void die(const char *what)
+{
+	fprintf(stderr, "futex-swap-demo: %s: %s\n", what, strerror(errno));
+	exit(EXIT_FAILURE);
+}
+
 /* EAGAIN and EINTR are about a wait. What was to be woken is awake all the same. */
 static int futex(_Atomic uint32_t *uaddr, int op, uint32_t val, _Atomic uint32_t *uaddr2)
 {
@@ -62,8 +68,7 @@ static int futex(_Atomic uint32_t *uaddr, int op, uint32_t val, _Atomic uint32_t
 		return 0;
 	if (errno == ENOSYS)
 		return ENOSYS;
-	perror("futex-swap-demo: futex");
-	exit(EXIT_FAILURE);
+	die("futex");
 }
 
 static void *play(void *is_second)
@@ -106,10 +111,9 @@ static void run(const char *mode)
 	counter = 0;
 	player[0].turn = MY_TURN;
 	player[1].turn = NOT_MY_TURN;
-	if (pthread_create(&second, NULL, play, player)) {
-		fputs("futex-swap-demo: wanted a thread, found none\n", stderr);
-		exit(EXIT_FAILURE);
-	}
+	errno = pthread_create(&second, NULL, play, player);
+	if (errno)
+		die("pthread_create");
 	ns = now_ns();
 	play(NULL);
 	ns = now_ns() - ns;
@@ -117,6 +121,8 @@ static void run(const char *mode)
 	/* There and back are two switches. */
 	printf("%s: completed %ld swap and back iterations in %lld ns: %lld ns per swap\nPASS\n",
 	       mode, iterations, ns, ns / (2 * iterations));
+	if (fflush(stdout))
+		die("standard output did not take the results");
 }
 
 static const char usage[] =
@@ -128,12 +134,16 @@ static const char usage[] =
 int main(int argc, char **argv)
 {
 	_Atomic uint32_t word = NOT_MY_TURN;
-	char *end = NULL;
+	const bool counts = argc == 3 && strcmp(argv[1], "-i") == 0;
+	char *end = "";
 
-	if (argc == 3 && strcmp(argv[1], "-i") == 0)
+	if (argc == 2 && strcmp(argv[1], "-h") == 0)
+		return fputs(usage, stdout) < 0;
+	if (counts)
 		iterations = strtol(argv[2], &end, 10);
-	if (argc != 1 && (!end || *end || iterations < 1 || iterations > 1000000000)) {
-		fputs(usage, stderr);
+	if ((argc > 1 && !counts) || *end || iterations < 1 || iterations > 1000000000) {
+		fprintf(stderr, "futex-swap-demo: wanted -i 1 to 1000000000, found '%s'; see -h\n",
+			argv[argc - 1]);
 		return EXIT_USAGE;
 	}
 
