@@ -69,13 +69,6 @@ static long spin_and_sleep(struct holder *h)
 
 static long be_holder(struct call *c)
 {
-	struct deadline_attr deadline = {
-		.size = sizeof(deadline),
-		.policy = SCHED_DEADLINE,
-		.runtime = 20 * NSEC_PER_MSEC,
-		.deadline = 100 * NSEC_PER_MSEC,
-		.period = 100 * NSEC_PER_MSEC,
-	};
 	struct holder *h = c->arg;
 
 	if (h->lends ? loan(PR_FUTEX_LOAN_LEND, NULL) :
@@ -143,7 +136,7 @@ static long be_holder(struct call *c)
 			return -1;
 		return sleep_in_pipe(h);
 	case HAS_DEADLINE:
-		if (syscall(SYS_sched_setattr, 0, &deadline, 0))
+		if (take_deadline())
 			return -1;
 		return sleep_in_pipe(h);
 	case EXECS:
@@ -372,21 +365,24 @@ TEST_F(loan, child_of_the_holder_has_none)
 	ASSERT_LT(0, wait(NULL));
 }
 
-TEST_F(loan, target_takes_no_part)
+/* A thread that lends its own place, or that takes no part, is given none. */
+static void expect_refused(struct __test_metadata *_metadata, bool lends)
 {
 	struct call *lender;
 
-	/* Of the lender itself: nothing is lent. */
-	holders[0].outsider = true;
+	/* By the lender itself: nothing is lent. */
+	holders[0].lends = lends;
+	holders[0].outsider = !lends;
 	start_holder(_metadata, &holders[0], SLEEPS);
 	lender = start_lender(_metadata, &holders[0]);
 	ASSERT_ASLEEP(&holders[0].call);
 	expect_untold(_metadata, lender);
 	end_holder(_metadata, &holders[0]);
 
-	/* Of a holder: it comes back. */
+	/* By a holder: the place comes back. */
 	memset(holders, 0, 3 * sizeof(*holders));
-	holders[1].outsider = true;
+	holders[1].lends = lends;
+	holders[1].outsider = !lends;
 	start_holder(_metadata, &holders[1], SLEEPS);
 	holders[0].next = &holders[1];
 	start_holder(_metadata, &holders[0], SWAPS_ON);
@@ -395,6 +391,11 @@ TEST_F(loan, target_takes_no_part)
 	end_holder(_metadata, &holders[1]);
 	EXPECT_EQ(1, futex_wake(&holders[0].word, 1, FUTEX_PRIVATE_FLAG));
 	end_holder(_metadata, &holders[0]);
+}
+
+TEST_F(loan, target_takes_no_part)
+{
+	expect_refused(_metadata, false);
 }
 
 TEST_F(loan, swap_on_a_shared_futex_gives_it_back)
@@ -726,28 +727,9 @@ TEST_F(loan, lender_is_real_time)
 	end_holder(_metadata, &holders[0]);
 }
 
-/* A thread that lends has its own place, and holds no other one. */
 TEST_F(loan, lender_takes_no_place)
 {
-	struct call *lender;
-
-	holders[0].lends = true;
-	start_holder(_metadata, &holders[0], SLEEPS);
-	lender = start_lender(_metadata, &holders[0]);
-	ASSERT_ASLEEP(&holders[0].call);
-	expect_untold(_metadata, lender);
-	end_holder(_metadata, &holders[0]);
-
-	memset(holders, 0, 3 * sizeof(*holders));
-	holders[1].lends = true;
-	start_holder(_metadata, &holders[1], SLEEPS);
-	holders[0].next = &holders[1];
-	start_holder(_metadata, &holders[0], SWAPS_ON);
-	lender = start_lender(_metadata, &holders[0]);
-	ASSERT_TOLD(0, lender);
-	end_holder(_metadata, &holders[1]);
-	EXPECT_EQ(1, futex_wake(&holders[0].word, 1, FUTEX_PRIVATE_FLAG));
-	end_holder(_metadata, &holders[0]);
+	expect_refused(_metadata, true);
 }
 
 /*

@@ -82,6 +82,19 @@ struct deadline_attr {
 	uint64_t period;
 };
 
+static inline int take_deadline(void)
+{
+	struct deadline_attr attr = {
+		.size = sizeof(attr),
+		.policy = SCHED_DEADLINE,
+		.runtime = 20 * NSEC_PER_MSEC,
+		.deadline = 100 * NSEC_PER_MSEC,
+		.period = 100 * NSEC_PER_MSEC,
+	};
+
+	return syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
 static inline int become(struct side *s)
 {
 	struct sched_param param = { .sched_priority = s->prio };
@@ -96,17 +109,8 @@ static inline int become(struct side *s)
 	}
 	if (s->cpu >= 0 && !pin_to(0, s->cpu))
 		return errno;
-	if (s->policy == SCHED_DEADLINE) {
-		struct deadline_attr attr = {
-			.size = sizeof(attr),
-			.policy = SCHED_DEADLINE,
-			.runtime = 20 * NSEC_PER_MSEC,
-			.deadline = 100 * NSEC_PER_MSEC,
-			.period = 100 * NSEC_PER_MSEC,
-		};
-
-		return syscall(SYS_sched_setattr, 0, &attr, 0) ? errno : 0;
-	}
+	if (s->policy == SCHED_DEADLINE)
+		return take_deadline() ? errno : 0;
 	if (s->slice) {
 		struct deadline_attr attr = {
 			.size = sizeof(attr),

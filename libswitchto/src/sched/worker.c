@@ -45,7 +45,6 @@ static void set_fp_state(uint64_t fp)
 #elif defined(__aarch64__)
 	__asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)(uint32_t)fp));
 	__asm__ volatile("msr fpsr, %0" : : "r"(fp >> 32));
-#else
 #endif
 }
 
