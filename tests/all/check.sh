@@ -106,6 +106,19 @@ host() { # PRESET PART
 
 model() { "$top/tests/model/run" --build "$out/model" --jobs 1 "$@"; }
 differential() { SWITCHTO_BACKEND=wake-wait "$top/build/gcc/tests/bin/sched_differential" "$@"; } # SLOTS SEQUENCES
+
+# With another C library. Its headers lack the kernel's. Doors need glibc's list of robust mutexes.
+musl() {
+	local build=$out/musl headers=$out/musl/headers
+	want_packages musl-tools
+	mkdir -p "$headers" &&
+		ln -sfn /usr/include/linux /usr/include/asm-generic "/usr/include/$(uname -m)-linux-gnu/asm" "$headers" &&
+		cmake -S "$top" -B "$build" -DCMAKE_C_COMPILER=musl-gcc -DCMAKE_C_FLAGS="-idirafter $headers" \
+			-DSWITCHTO_TESTS=OFF -DSWITCHTO_TOOLS=OFF -DSWITCHTO_URING=OFF -DSWITCHTO_WERROR=ON &&
+		cmake --build "$build" -j "$(nproc)" &&
+		ctest --test-dir "$build" -R '\.wake-wait$' -E sandbox --output-on-failure --no-tests=error
+}
+
 library_variants() { "$top/tests/broken/library/run" --build "$out/broken-library" "$@"; }
 
 # --- kernels -----------------------------------------------------------------

@@ -157,14 +157,30 @@ if command -v gdb >/dev/null; then
 		fail "wanted gdb to load $helper, found: $(cat "$work/log")"
 fi
 
-build_consumers() {
-	cmake -S "$here/consumers" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$prefix" &&
-		cmake --build "$work/cmake"
+# The core is found where the scheduling layer is, which is all that a program names.
+# shellcheck disable=SC2086
+"$cc" $cflags "$here/consumers/sched.c" -o "$work/sched_rpath" $sched_libs "-Wl,-rpath,$(realpath "$lib")"
+env -u LD_LIBRARY_PATH "$work/sched_rpath" ||
+	fail "wanted a program to find both libraries by its own path of $lib, found that it does not"
+
+build_consumers() { # OPTION [TARGET]
+	cmake -S "$here/consumers" -B "$work/cmake" "$1" && cmake --build "$work/cmake" --target "${2:-all}"
 }
-if ! build_consumers >"$work/log" 2>&1; then
+if ! build_consumers -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1; then
 	cat "$work/log" >&2
 	fail "wanted a CMake project that finds switchto::switchto, see above"
 fi
 for program in c cpp c_static cpp_static sched_c sched_cpp sched_c_static sched_cpp_static; do
 	run "$work/cmake/consumer_$program"
 done
+
+# As a part of another project: only the libraries, and that project decides what is installed.
+rm -rf "$work/cmake"
+if ! build_consumers -DSOURCE="$here/../.." consumer_sched_c >"$work/log" 2>&1 ||
+	! DESTDIR="$work/none" cmake --install "$work/cmake" >>"$work/log" 2>&1; then
+	cat "$work/log" >&2
+	fail "wanted a CMake project that has the sources, see above"
+fi
+run "$work/cmake/consumer_sched_c"
+found=$(find "$work/none" "$work/cmake/switchto/tools" "$work/cmake/switchto/tests" 2>/dev/null || true)
+[ -z "$found" ] || fail "wanted nothing but the libraries, found: $found"

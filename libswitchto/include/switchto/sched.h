@@ -795,7 +795,8 @@ int switchto_openat(int folder, const char *path, int flags, mode_t mode);
 /* By io_uring, or in a blocking region, as calls on a file. */
 int switchto_fsync(int fd);
 
-#ifdef WEXITED /* POSIX.1-2008 */
+/* POSIX.1-2008. musl has WEXITED without it, but no siginfo_t. */
+#if defined(WEXITED) && (defined(__GLIBC__) || defined(SI_USER))
 /* A wait for the end of one process (P_PID) ends at once. For others, it looks every 10 ms. */
 int switchto_waitid(idtype_t idtype, id_t id, siginfo_t *info, int options,
 		    const struct timespec *deadline);
