@@ -45,6 +45,7 @@ struct Fibers {
 	using Mutex = fibers::mutex;
 	using StrictMutex = Mutex;
 	static void give_way() { yield(); }
+	static void settle() {}
 
 	/* Two classes there. The one with a buffer takes a power of two, and holds one item less. */
 	class Channel {

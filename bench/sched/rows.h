@@ -8,6 +8,7 @@
  *	class Mutex;					// lock(), unlock()
  *	class StrictMutex;				// one that hands over, if there is one
  *	static void give_way();				// see hand_over_row()
+ *	static void settle();				// see yield_row()
  *	class Channel;					// Channel(capacity), send(long), receive()
  *	static Switches switches();			// of the kernel, see check.h
  *	static HandOffs hand_offs();			// see swap_counts.h
@@ -18,7 +19,9 @@
 #ifndef BENCH_SCHED_ROWS_H
 #define BENCH_SCHED_ROWS_H
 
+#include <cstddef>
 #include <string>
+#include <type_traits>
 #include <unistd.h>
 
 #include <benchmark/benchmark.h>
@@ -40,12 +43,13 @@ static inline void check_count(benchmark::State &state, const char *what, long f
 
 /*
  * Measures turns of @per_turn iterations each. Returns how many there were, with the warm-up.
- * @count: what is to be one more after each turn.
+ * @count(): what is to be one more after each turn.
  */
-template <class Turn>
+template <class Turn, class Count = std::nullptr_t>
 long measure(benchmark::State &state, long per_turn, Switches rule, HandOffs hand_offs, Turn turn,
-	     const long *count = nullptr)
+	     Count count = nullptr)
 {
+	constexpr bool counts = !std::is_null_pointer_v<Count>;
 	const long turns = (state.max_iterations + per_turn - 1) / per_turn;
 
 	for (long i = warm_turns; i; i--)
@@ -55,10 +59,14 @@ long measure(benchmark::State &state, long per_turn, Switches rule, HandOffs han
 	Census before = take_census({ gettid() });
 	long counted = 0;
 	while (state.KeepRunningBatch(turns * per_turn)) {
-		counted -= count ? *count : 0;
+		if constexpr (counts)
+			counted -= count();
 		for (long i = turns; i; i--)
 			turn();
-		counted += count ? *count : turns;
+		if constexpr (counts)
+			counted += count();
+		else
+			counted += turns;
 	}
 	Census after = take_census({ gettid() });
 	SwapCounts swaps_after = read_swap_counts();
@@ -74,7 +82,7 @@ using TaskOf = typename Runtime::template Task<F>;
 
 /*
  * Two yield to each other. An iteration is one switch. Outside the measurement, where the main one
- * reads files, the partner may get its slot and yield alone.
+ * reads files, the partner may get its slot and yield alone. After settle(), it has it again.
  */
 template <class Runtime>
 void yield_row(benchmark::State &state)
@@ -94,7 +102,11 @@ void yield_row(benchmark::State &state)
 		Runtime::yield();
 		measure(
 			state, 2, Runtime::switches(), Runtime::hand_offs(),
-			[] { Runtime::yield(); }, &answers);
+			[] { Runtime::yield(); },
+			[&] {
+				Runtime::settle();
+				return answers;
+			});
 		stop = true;
 		task.join();
 	};

@@ -89,6 +89,13 @@ struct Tasks {
 
 	static void give_way() {}
 
+	/* After a blocking region, a task that had lost its slot has it again. */
+	static void settle()
+	{
+		if (switchto_block_begin() || switchto_block_end())
+			die("switchto_block_begin or _end");
+	}
+
 	class Channel {
 	public:
 		explicit Channel(std::size_t capacity)
