@@ -50,15 +50,25 @@ static inline bool holds_back(struct slot *slot)
 	return atomic_load_explicit(&slot->ready, memory_order_relaxed) != 0;
 }
 
-/* There were @n events: their tasks are to run before the next look, unless they take long. */
+/* With so many events, the budget may run out before the next poll. */
+enum { CROWD = 8 };
+
+/*
+ * There were @n events: their tasks are to run before the next look, unless they take long. If the
+ * slot did not know when it found a crowd, it would look too soon, and find what is in its queue.
+ */
 static ALWAYS_INLINE void more_budget(struct slot *slot, long n)
 {
 	const int more = (int)n * PICK_COSTS;
 
-	if (likely(n > 0))
-		atomic_store_explicit(&slot->budget,
-				      slot->full + (more < slot->full ? more : slot->full),
-				      memory_order_relaxed);
+	if (unlikely(n <= 0))
+		return;
+	atomic_store_explicit(&slot->budget, slot->full + (more < slot->full ? more : slot->full),
+			      memory_order_relaxed);
+	if (n >= CROWD && more >= slot->full) {
+		slot->checked = slot->polled = switchto_now();
+		slot->known_polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
+	}
 }
 
 /* Looks for events, and waits for one at most until @deadline: inside. */
