@@ -173,7 +173,7 @@ def brief(programs):
              "| its user-space switch | faster by |",
              "|---|---:|---|" + "---:|" * 5]
     for program in programs:
-        for row in program["rows"][:1]:
+        for row in [row for row in program["rows"] if row["unit"] == "time"][:1]:
             lines.append("| " + " | ".join([
                 program["title"], changed(program), row["benchmark"],
                 *cells_of(row, COLUMNS[2:]), ratio(row)]) + " |")

@@ -157,13 +157,17 @@ def collect_host(folders):
     return kept
 
 
-def as_json(data):
+def as_json(data, margin=""):
     """One row a line."""
     def block(value):
         if isinstance(value, list):
-            return "[\n" + ",\n".join("  " + json.dumps(row) for row in value) + "\n ]"
+            rows = ",\n".join(f"{margin}  {json.dumps(row)}" for row in value)
+            return f"[\n{rows}\n{margin} ]"
+        if isinstance(value, dict) and "rows" in value:
+            return as_json(value, margin + " ").rstrip()
         return json.dumps(value)
-    return "{\n" + ",\n".join(f' "{key}": {block(value)}' for key, value in data.items()) + "\n}\n"
+    keys = ",\n".join(f'{margin} "{key}": {block(value)}' for key, value in data.items())
+    return f"{{\n{keys}\n{margin}}}\n"
 
 
 # ---------------------------------------------------------------- tables -> README.md, docs/*.md
@@ -249,7 +253,7 @@ def run(args):
         charts.save(DOCS, ("png",), [here.column()], [], {"ns": "host"})
         write(HOST, as_json(here.data))
     if args.adopters:
-        write(ADOPTERS, json.dumps(programs, indent=1) + "\n")
+        write(ADOPTERS, as_json(programs))
     if args.servers:
         write(SERVERS, as_json(echo))
     for path, text in texts.items():

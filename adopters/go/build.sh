@@ -1,0 +1,68 @@
+# shellcheck shell=bash disable=SC2034
+# SPDX-License-Identifier: MIT
+# Go for vm/adopt, which sources this file.
+title='Go 1.19.8'
+packages='golang-1.19-go gcc libc6-dev'
+variants='unpatched patched'
+
+# name (bench/adopters.py knows these), variant, environment. Go asks the kernel for the
+# operation, not libswitchto.
+columns=(
+	'unpatched unpatched'
+	'wake-wait patched GODEBUG=futexswap=0,placelocked=0'
+	'together patched GODEBUG=futexswap=0'
+	'swap patched'
+	'user-space unpatched LOCK=no'
+)
+
+# name, command in the folder of the build
+benchmarks=(
+	'channel-both bin/pingpong channel-both 10000'
+	'channel bin/pingpong channel 10000'
+	'mutex-both bin/pingpong mutex-both 10000'
+	'mutex bin/pingpong mutex 10000'
+	'cond-both bin/pingpong cond-both 10000'
+	'cond bin/pingpong cond 10000'
+	'callback bin/callback 10000'
+	'pool bin/pingpong pool 1000'
+	'free bin/pingpong free 100000'
+	'many bin/pingpong many 100000'
+)
+ignore=''
+
+goroot=/usr/lib/go-1.19
+
+# What go build -overlay reads: files of the runtime, and which to compile instead.
+overlay() { # SOURCE
+	sed -n 's,^+++ b/,,p' "$(dirname "${BASH_SOURCE[0]}")/switchto.patch" |
+		awk -v from="$goroot" -v to="$1" 'BEGIN { printf "{\"Replace\": {" }
+			{ printf "%s\n\"%s/%s\": \"%s/%s\"", (NR > 1 ? "," : ""), from, $1, to, $1 } END { print "\n}}" }'
+}
+
+build() { # VARIANT SOURCE OUT
+	local here package name flags=()
+	here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+	export GOROOT=$goroot GOCACHE=${3%/*}/cache GO111MODULE=off
+	[ "$(head -n 1 "$2/VERSION")" = "$(cat "$goroot/VERSION")" ] || {
+		echo "error: wanted golang-1.19-go of the version in adopters/go/source, found $(cat "$goroot/VERSION")"
+		return 1
+	}
+	overlay "$2" > "$3/overlay.json"
+	[ "$1" != patched ] || flags=(-overlay "$3/overlay.json")
+	for name in pingpong callback; do
+		"$goroot/bin/go" build "${flags[@]}" -o "$3/bin/$name" "$here/$name.go" || return
+	done
+	for package in runtime sync net os/signal; do
+		"$goroot/bin/go" test -c -vet=off "${flags[@]}" -o "$3/tests/$(basename $package)" "$package" || return
+	done
+}
+
+# Go's own. With GO_GCFLAGS, they skip what would compile programs.
+tests() { # OUT
+	local name package
+	for package in runtime sync net os/signal; do
+		name=$(basename $package)
+		(cd "$goroot/src/$package" && GO_GCFLAGS=none "$1/tests/$name" -test.short -test.v -test.timeout 30m) 2>&1 |
+			sed -nE "s,^--- (PASS|FAIL): ([^ ]+) .*,\1 $name.\2,p" | sed 's/^PASS/ok/; s/^FAIL/not ok/'
+	done
+}
