@@ -161,13 +161,23 @@ static void lock_and_count(struct actor *a)
 	struct switchto_mutex *mutex = &round_.mutex[which];
 	struct timespec at;
 
-	if (!roll(a, 4)) {
+	switch (roll(a, 4)) {
+	case 0:
 		if (switchto_mutex_trylock(mutex)) {
 			CHECK_EQ(&verdict, errno, EBUSY);
 			return;
 		}
-	} else {
+		break;
+	case 1:
+		at = soon(a);
+		if (switchto_mutex_lock_until(mutex, &at)) {
+			CHECK(&verdict, errno == ETIMEDOUT || put_in(errno));
+			return;
+		}
+		break;
+	default:
 		CHECK_EQ(&verdict, switchto_mutex_lock(mutex), 0);
+		break;
 	}
 	round_.counted[which]++;
 	atomic_fetch_add(&round_.count[which], 1);
@@ -305,6 +315,22 @@ static void sleep_a_while(struct actor *a)
 	went_well(a, switchto_sleep_until(&at));
 }
 
+/* In a shield, no wait ends because it was cancelled. */
+static void wait_in_shield(struct actor *a)
+{
+	struct timespec at = soon(a);
+	bool nests = roll(a, 2);
+
+	CHECK_EQ(&verdict, switchto_shield_begin(), 0);
+	if (nests) {
+		CHECK_EQ(&verdict, switchto_shield_begin(), 0);
+		CHECK_EQ(&verdict, switchto_shield_end(), 0);
+	}
+	if (roll(a, 2) ? switchto_park(&at) : switchto_sleep_until(&at))
+		CHECK(&verdict, errno == ETIMEDOUT || put_in(errno));
+	CHECK_EQ(&verdict, switchto_shield_end(), 0);
+}
+
 static void block(struct actor *a)
 {
 	bool region = roll(a, 4);
@@ -392,11 +418,21 @@ static void pause_in_region(long *pause)
 		*pause *= 2;
 }
 
-/* One who is cancelled asks again and again. */
+/* One who is cancelled asks again and again, or in a shield. */
 static void join(struct actor *a, struct switchto_task *task)
 {
+	struct timespec at = soon(a);
 	long pause = 3000 * USEC;
 
+	if (!roll(a, 4)) {
+		CHECK_EQ(&verdict, switchto_shield_begin(), 0);
+		if (switchto_join_until(task, &at)) {
+			CHECK(&verdict, errno == ETIMEDOUT || put_in(errno));
+			CHECK_EQ(&verdict, switchto_join(task), 0);
+		}
+		CHECK_EQ(&verdict, switchto_shield_end(), 0);
+		return;
+	}
 	while (switchto_join(task)) {
 		CHECK_EQ(&verdict, errno, ECANCELED);
 		CHECK(&verdict, round_.cancels || round_.stops);
@@ -447,8 +483,8 @@ static void act(struct actor *a)
 	static void (*const of_all[])(
 		struct actor *) = { lock_and_count, take_token,	   send_item,	    receive_item,
 				    select_one,	    wake_somebody, cancel_somebody, use_group };
-	static void (*const of_tasks[])(struct actor *) = { park, sleep_a_while, block, use_pipe,
-							    have_child };
+	static void (*const of_tasks[])(struct actor *) = { park,  sleep_a_while, wait_in_shield,
+							    block, use_pipe,	  have_child };
 	enum {
 		ALL = sizeof(of_all) / sizeof(of_all[0]),
 		TASKS = sizeof(of_tasks) / sizeof(of_tasks[0])

@@ -416,6 +416,14 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 int switchto_join(struct switchto_task *task);
 
 /**
+ * switchto_join_until() - the same, but wait until a time at most
+ * @deadline:	NULL: for ever
+ *
+ * Return: 0, or -1 and errno: as switchto_join(), and ETIMEDOUT, ENOMEM; EINVAL, @deadline.
+ */
+int switchto_join_until(struct switchto_task *task, const struct timespec *deadline);
+
+/**
  * switchto_end() - cancel a task, wait until it has ended, and give its handle back
  *
  * As switchto_cancel() and switchto_join(), but it also waits if the caller is cancelled. A task that
@@ -443,6 +451,26 @@ int switchto_detach(struct switchto_task *task);
  * parent in the child of a fork().
  */
 int switchto_cancel(struct switchto_task *task);
+
+/**
+ * switchto_shield_begin() - hold off the cancellation of the caller
+ *
+ * For a clean-up that waits: to send what is left, or to join tasks. Until switchto_shield_end(),
+ * calls of this task work as if it had not been cancelled, also if it was before. Shields nest.
+ *
+ * Return: 0, or -1 and errno: EPERM.
+ */
+int switchto_shield_begin(void);
+
+/**
+ * switchto_shield_end() - end a shield
+ *
+ * After the last one, the next call that would wait fails with ECANCELED if the task has been
+ * cancelled, before the shield or during it.
+ *
+ * Return: 0, or -1 and errno: EPERM; EINVAL, there is no shield.
+ */
+int switchto_shield_end(void);
 
 /* The calling task, or NULL. */
 struct switchto_task *switchto_task_self(void);
@@ -539,6 +567,17 @@ int switchto_mutex_lock(struct switchto_mutex *mutex);
 
 /* Return: 0, or -1 and errno: EBUSY, it is locked. */
 int switchto_mutex_trylock(struct switchto_mutex *mutex);
+
+/**
+ * switchto_mutex_lock_until() - lock a mutex, but wait until a time at most
+ * @deadline:	NULL: for ever
+ *
+ * A task or thread that tries again, without a timed lock of another mutex in between, keeps its place
+ * in the order of those that wait.
+ *
+ * Return: 0, or -1 and errno: as switchto_mutex_lock(), and ETIMEDOUT, ENOMEM; EINVAL, @deadline.
+ */
+int switchto_mutex_lock_until(struct switchto_mutex *mutex, const struct timespec *deadline);
 
 /**
  * switchto_mutex_unlock() - unlock a mutex, and wake whoever has waited longest
@@ -660,9 +699,10 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 
 /*
  * As the system calls of these names on a descriptor that blocks. Instead of blocking, they let other
- * tasks run. So a write or send ends when all is written. If an error, the deadline or a cancellation
- * comes first, it returns how much was written, and an error if nothing was. With MSG_WAITALL, a
- * receive does the same. MSG_DONTWAIT and SPLICE_F_NONBLOCK mean what they always do.
+ * tasks run. So a write or send ends when all is written: no loop around it is needed. If an error, the
+ * deadline or a cancellation comes first, it returns how much was written, and an error if nothing was.
+ * A read returns what there is. With MSG_WAITALL, a receive waits until it has all, or for the end, as a
+ * write does. MSG_DONTWAIT and SPLICE_F_NONBLOCK mean what they always do.
  *
  * A socket, pipe or other descriptor that can be polled is set to O_NONBLOCK at its first use, and
  * stays so. The flag is of the open file, which other processes may share: standard input and output,

@@ -53,7 +53,7 @@ static long await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct 
 		return -EINVAL;
 	if (!me->slot->ring)
 		return -ENOSYS;
-	if (atomic_load(&me->task->cancelled))
+	if (is_cancelled(me->task))
 		return -ECANCELED;
 	if (!enter_task(me))
 		return -EDEADLK;

@@ -324,6 +324,8 @@ int switchto_chan_send(struct switchto_chan *chan, const void *item,
 {
 	struct switchto_case c = { chan, SWITCHTO_SEND, (void *)item, false };
 
+	if (unlikely(!chan))
+		return fail(EINVAL);
 	if (switchto_select(&c, 1, deadline) == -1)
 		return -1;
 	return c.closed ? fail(EPIPE) : 0;
@@ -333,6 +335,8 @@ int switchto_chan_recv(struct switchto_chan *chan, void *item, const struct time
 {
 	struct switchto_case c = { chan, SWITCHTO_RECEIVE, item, false };
 
+	if (unlikely(!chan))
+		return fail(EINVAL);
 	if (switchto_select(&c, 1, deadline) == -1)
 		return -1;
 	return c.closed ? fail(EPIPE) : 0;

@@ -4,6 +4,7 @@
 #include "sleep.h"
 #include "worker.h"
 
+#include <sched.h>
 #include <string.h>
 
 /* --- spawn --- */
@@ -79,7 +80,7 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 	task->arg = arg;
 	task->worker = NULL;
 	task->timer = 0;
-	atomic_store(&task->cancelled, false);
+	atomic_store(&task->cancelled, 0);
 	atomic_store(&task->joiner, task_out ? NULL : DETACHED);
 	atomic_store(&task->state, 0);
 	task->slot = slot_for(sched);
@@ -87,7 +88,7 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 		*task_out = task;
 	/* Paired with switchto_sched_stop(), which cancels the tasks that it sees. */
 	if (unlikely(atomic_load(&sched->cancels)))
-		atomic_store(&task->cancelled, true);
+		atomic_fetch_or(&task->cancelled, CANCELLED);
 	switchto_wake_ready(NULL, task, SWITCHTO_NEW);
 	/* One that has lost its slot might fill the memory with tasks, faster than these can run. */
 	if (me && me->task && unlikely(!owns_slot(me)))
@@ -151,7 +152,7 @@ static inline void end_visit_of(struct switchto_sched *sched)
  * Waits until @task has ended, and frees it. @ends: cancels it; if it has not begun, and can't begin
  * now, it is not waited for, and does not run. 0 or an error number.
  */
-static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
+static ALWAYS_INLINE int join(struct switchto_task *task, nsec_t deadline, bool ends)
 {
 	struct worker *me = switchto_current;
 	struct switchto_task *self = me ? me->task : NULL;
@@ -179,7 +180,7 @@ static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
 	if (!ends && self && unlikely(atomic_load(&self->joiner) == &task->joins))
 		error = EDEADLK;
 	else
-		error = switchto_waiter_wait(waiter, NEVER, !ends);
+		error = switchto_waiter_wait(waiter, deadline, !ends);
 	if (error) {
 		other = waiter;
 		window();
@@ -192,7 +193,7 @@ static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
 	return 0;
 }
 
-static ALWAYS_INLINE int join_in_visit(struct switchto_task *task, bool ends)
+static ALWAYS_INLINE int join_in_visit(struct switchto_task *task, nsec_t deadline, bool ends)
 {
 	struct switchto_sched *sched;
 	int error = bad_task(task);
@@ -200,21 +201,29 @@ static ALWAYS_INLINE int join_in_visit(struct switchto_task *task, bool ends)
 	if (unlikely(error))
 		return error;
 	sched = visit_sched(task);
-	error = join(task, ends);
+	error = join(task, deadline, ends);
 	end_visit_of(sched);
 	return error;
 }
 
 int switchto_join(struct switchto_task *task)
 {
-	const int error = join_in_visit(task, false);
+	const int error = join_in_visit(task, NEVER, false);
 
 	return unlikely(error) ? fail(error) : 0;
 }
 
+int switchto_join_until(struct switchto_task *task, const struct timespec *deadline)
+{
+	const nsec_t until = switchto_deadline(deadline);
+	const int error = until < 0 ? EINVAL : join_in_visit(task, until, false);
+
+	return error ? switchto_dispatch_fail(error) : 0;
+}
+
 int switchto_end(struct switchto_task *task)
 {
-	const int error = join_in_visit(task, true);
+	const int error = join_in_visit(task, NEVER, true);
 
 	return error ? fail(error) : 0;
 }
@@ -249,6 +258,32 @@ int switchto_cancel(struct switchto_task *task)
 	return spent_by(switchto_current);
 }
 
+int switchto_shield_begin(void)
+{
+	struct worker *me = switchto_current;
+
+	if (!me || !me->task)
+		return fail(EPERM);
+	atomic_fetch_add(&me->task->cancelled, SHIELD);
+	window();
+	/* One that came before may be about to end a wait: not one of those that are shielded. */
+	while (atomic_load(&me->task->cancellers))
+		sched_yield();
+	return spent_by(me);
+}
+
+int switchto_shield_end(void)
+{
+	struct worker *me = switchto_current;
+
+	if (!me || !me->task)
+		return fail(EPERM);
+	if (atomic_load(&me->task->cancelled) < SHIELD)
+		return fail(EINVAL);
+	atomic_fetch_sub(&me->task->cancelled, SHIELD);
+	return spent_by(me);
+}
+
 struct switchto_task *switchto_task_self(void)
 {
 	return switchto_current ? switchto_current->task : NULL;
@@ -279,7 +314,7 @@ int switchto_yield(void)
 		yield_inside(me);
 	else if (!(me = yield_late()))
 		return -1;
-	cancelled = atomic_load_explicit(&me->task->cancelled, memory_order_relaxed);
+	cancelled = atomic_load_explicit(&me->task->cancelled, memory_order_relaxed) == CANCELLED;
 	leave(me);
 	return unlikely(cancelled) ? fail(ECANCELED) : 0;
 }

@@ -72,6 +72,9 @@ enum {
 	LOCKING = 16, /* sleeps until it is given a mutex */
 };
 
+/* task->cancelled. With a shield, a cancellation does not count yet: is_cancelled(). */
+enum { CANCELLED = 1, SHIELD = 2 };
+
 /* In the probe sleep: WAITING for a descriptor. */
 enum { WAITING_IO = 6 };
 
@@ -87,10 +90,11 @@ struct waiter {
 struct switchto_task {
 	struct switchto_entry entry; /* first: the policy's pointer is the task's */
 	_Atomic uint32_t state;
-	atomic_bool cancelled;
-	bool bound;	   /* not to be stolen */
-	unsigned int held; /* mutexes that it has locked */
-	int woken_by;	   /* 0, ETIMEDOUT, ECANCELED or EBADF: set by who claims it */
+	atomic_uint cancelled;	/* CANCELLED, and SHIELD for each shield */
+	atomic_uint cancellers; /* who are about to wake it for that */
+	bool bound;		/* not to be stolen */
+	unsigned int held;	/* mutexes that it has locked */
+	int woken_by;		/* 0, ETIMEDOUT, ECANCELED or EBADF: set by who claims it */
 	struct slot *slot;
 	struct switchto_sched *sched;
 	struct worker *worker;	    /* NULL: it has not run yet */
@@ -118,6 +122,11 @@ struct switchto_task {
 #define DETACHED ((struct waiter *)2)
 #define DROPPED ((struct waiter *)3)
 #define FREE ((struct waiter *)4)
+
+static inline bool is_cancelled(const struct switchto_task *task)
+{
+	return atomic_load(&task->cancelled) == CANCELLED;
+}
 
 /* A kernel thread that runs tasks, one after the other; or a slot's dispatcher. */
 struct worker {
