@@ -20,6 +20,9 @@
 
 enum { MUTEXES = 3, CHANS = 3, PIPES = 3, PAIRS = 2, WORKERS = 24, HELPERS = 2, TOKENS = 3 };
 
+/* The leader, readers, pairs and workers, and a child of each of these. */
+enum { THREADS_NEEDED = 1 + 2 + PAIRS * 2 + 2 * WORKERS };
+
 /* Of these channels, the first has a reader that never stops, the second such a sender. */
 enum { DRAINED, FED, FREE };
 
@@ -741,6 +744,9 @@ static void play_round(uint64_t seed, unsigned int slots_wanted)
 		options.slots = slots_wanted;
 	options.policy = policies[roll(&a, 4)];
 	options.flags = roll(&a, 4);
+	options.idle_threads = roll(&a, 3);
+	options.guard_size = roll(&a, 4) ? 0 : SWITCHTO_NO_GUARD;
+	options.name = roll(&a, 2) ? "torture" : NULL;
 	if (!options.policy->steal)
 		options.flags &= ~(unsigned int)SWITCHTO_STEAL;
 	round_.workers = 1 + roll(&a, WORKERS - 1);
@@ -749,6 +755,9 @@ static void play_round(uint64_t seed, unsigned int slots_wanted)
 	round_.stops = !roll(&a, 4);
 	round_.cancels = !roll(&a, 2);
 	round_.blocks = roll(&a, 2);
+	/* With fewer, those that wait for each other could have all. */
+	if (!roll(&a, 4))
+		options.max_threads = THREADS_NEEDED + roll(&a, 8);
 	faults_random(seed, roll(&a, 2) ? 0 : 4U << roll(&a, 8));
 	open_all(&a);
 	while (again(switchto_sched_create(&round_.sched, &options)))

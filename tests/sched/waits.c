@@ -93,8 +93,8 @@ static void join_at_the_end(void *arg)
 	uint32_t dice = 1;
 
 	for (int i = 0; i < LOOPS(2000); i++) {
-		struct switchto_task *task =
-			spawn_handle(NULL, sleep_for, (void *)(random_next(&dice) % 50 * USEC));
+		struct switchto_task *task = spawn_handle(NULL, sleep_for,
+							  (void *)(random_next(&dice) % 50 * USEC));
 		int result;
 
 		do {
@@ -404,8 +404,8 @@ static void cancel_many(void *arg)
 	uint32_t dice = (uint32_t)(uintptr_t)arg * 2 + 1;
 
 	for (int i = 0; i < LOOPS(1000); i++) {
-		struct switchto_task *task =
-			spawn_handle(NULL, shield_now, (void *)(uintptr_t)random_next(&dice));
+		struct switchto_task *task = spawn_handle(NULL, shield_now,
+							  (void *)(uintptr_t)random_next(&dice));
 		struct switchto_task *other;
 
 		if (random_next(&dice) % 2)

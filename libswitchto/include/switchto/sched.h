@@ -239,10 +239,32 @@ struct switchto_sched_options {
 	 * compute much and switch seldom.
 	 */
 	int place;
+	/*
+	 * How many threads there may be for tasks; 0: as many as there are tasks that have begun. When
+	 * there are so many, further tasks begin as others end, in the order in which they were first
+	 * picked. If all threads have tasks that wait for a task that has not begun, they wait for ever.
+	 * Each slot has one thread more, for its dispatcher, and the scheduler has one.
+	 */
+	unsigned int max_threads;
+	/*
+	 * How many of these stay while they have no task; 0: all. The others end when they have had none
+	 * for one to two seconds. Two more may stay for each slot: a spare one, and one that polls. The
+	 * destructors of thread-local variables run then.
+	 */
+	unsigned int idle_threads;
+	/* Bytes below each stack that can't be used. 0: pthread's default; SWITCHTO_NO_GUARD: none. */
+	ssize_t guard_size;
+	/*
+	 * Of the scheduler's threads, for debuggers and top(1): NAME of those that run tasks, NAME/0, NAME/1
+	 * and so on of the slots' dispatchers, NAME/mon of the monitor. The first 15 bytes count, of NAME
+	 * fewer. The caller of switchto_sched_run() keeps its name. Copied. NULL: they are as their creators.
+	 */
+	const char *name;
 };
 
 enum { SWITCHTO_NO_SLICE = -1 }; /* slice */
 enum { SWITCHTO_NO_PLACE = -1 }; /* place */
+enum { SWITCHTO_NO_GUARD = -1 }; /* guard_size */
 
 enum {
 	SWITCHTO_STEAL = 1,   /* a slot without a ready task runs a task that is ready on another

@@ -144,9 +144,16 @@ struct worker {
 	struct switchto_sched *sched;
 	pthread_t pthread;
 	sem_t *begun; /* of who creates it: tid is known */
-	uint64_t fp;  /* that of the scheduler, when it was created */
+	int serves;   /* the slot whose dispatcher it is; or RUNS_TASKS */
+	/* Of an idle one, at the pool's last look: its epoch, and whether there was such a look. */
+	uint32_t seen_epoch;
+	bool seen;
+	uint64_t fp; /* that of the scheduler, when it was created */
 	atomic_bool exits;
 };
+
+/* worker->serves */
+enum { RUNS_TASKS = -1 };
 
 struct timers {
 	struct switchto_task **heap;
@@ -216,6 +223,9 @@ enum { REGION_SHORT, REGION_LONG, REGION_VERY_LONG };
 
 enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_ENDS };
 
+/* sched->wants_worker: a slot has found no worker, nor made one; there are as many as there may be. */
+enum { TOO_FEW = 1, TASKS_HELD = 2 };
+
 struct switchto_sched {
 	struct switchto_sched *next; /* among all */
 	const struct switchto_policy *policy;
@@ -226,13 +236,19 @@ struct switchto_sched {
 	bool together;		     /* the threads of a slot are to be on one CPU */
 	void (*report)(const char *text);
 	size_t stack_size;
-	unsigned int generation;  /* of the process that made it */
-	atomic_bool has_worker;	  /* for tasks */
-	atomic_bool wants_worker; /* a slot did, and found none */
-	sigset_t mask;		  /* of new workers: that of the caller of switchto_sched_run() */
-	uint64_t fp;		  /* the same: fp_state() without what has happened */
-	atomic_bool watched;	  /* exit(3) */
-	atomic_uint tasks;	  /* that have not ended */
+	ssize_t guard_size;			/* SWITCHTO_NO_GUARD; 0: pthread's default */
+	char name[16];				/* as long as that of a thread may be */
+	unsigned int max_threads, idle_threads; /* for tasks; 0: all */
+	atomic_uint threads;			/* for tasks */
+	nsec_t trimmed;				/* when the idle ones were looked at */
+	struct worker *ending;			/* that were told to end, and are to be joined */
+	unsigned int generation;		/* of the process that made it */
+	atomic_bool has_worker;			/* for tasks */
+	atomic_uint wants_worker;		/* TOO_FEW and TASKS_HELD */
+	sigset_t mask;	     /* of new workers: that of the caller of switchto_sched_run() */
+	uint64_t fp;	     /* the same: fp_state() without what has happened */
+	atomic_bool watched; /* exit(3) */
+	atomic_uint tasks;   /* that have not ended */
 	atomic_bool running, stopping, cancels, ends;
 	atomic_uint visitors;	  /* threads that are in a call and hold no task */
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
@@ -250,7 +266,8 @@ struct switchto_sched {
 	pthread_mutex_t lock; /* of the rest */
 	struct worker *idle, *workers;
 	struct switchto_task *free_tasks, *all_tasks;
-	unsigned int next_slot; /* of tasks that other threads spawn */
+	struct switchto_task *first_held, *last_held; /* until a worker has ended its task */
+	unsigned int next_slot;			      /* of tasks that other threads spawn */
 
 	unsigned int slots;
 	struct slot slot[];
