@@ -229,9 +229,9 @@ static void look_at_guard(void *arg)
 
 static size_t guard_with(ssize_t guard_size)
 {
-	const struct switchto_sched_options options = {
-		.size = sizeof(options), .slots = slots, .guard_size = guard_size
-	};
+	const struct switchto_sched_options options = { .size = sizeof(options),
+							.slots = slots,
+							.guard_size = guard_size };
 	struct switchto_sched *sched;
 
 	if (switchto_sched_create(&sched, &options))
@@ -292,9 +292,9 @@ static void look_at_names(void *arg)
 TEST(names)
 {
 	char name[] = "server-with-a-long-name";
-	const struct switchto_sched_options options = {
-		.size = sizeof(options), .slots = slots, .name = name
-	};
+	const struct switchto_sched_options options = { .size = sizeof(options),
+							.slots = slots,
+							.name = name };
 	struct switchto_sched *sched;
 
 	assert_int_equal(switchto_sched_create(&sched, &options), 0);

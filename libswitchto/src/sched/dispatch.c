@@ -5,12 +5,17 @@
 #include "ring.h"
 
 /* slot->spare where threads are counted: each is for any slot. */
-static struct worker no_spare;
+#define NO_SPARE ((struct worker *)1)
+
+static inline bool is_spare(const struct worker *spare)
+{
+	return (uintptr_t)spare > (uintptr_t)NO_SPARE;
+}
 
 void switchto_dispatch_begin_slot(struct slot *slot)
 {
 	if (slot->sched->max_threads)
-		slot->spare = &no_spare;
+		slot->spare = NO_SPARE;
 }
 
 /* --- what is to be done before a task is picked --- */
@@ -154,10 +159,10 @@ void switchto_dispatch_idle(struct worker *me, struct slot *slot)
 /* The spare worker is for any slot. */
 static void give_spare(struct slot *slot)
 {
-	if (slot->spare && slot->spare != &no_spare)
-		ready_held(slot, switchto_pool_idle(slot->spare));
-	if (slot->spare != &no_spare)
-		slot->spare = NULL;
+	if (!is_spare(slot->spare))
+		return;
+	ready_held(slot, switchto_pool_idle(slot->spare));
+	slot->spare = NULL;
 }
 
 /* Others need workers. Does the owner of @slot, the caller, have nothing to do but to wait here? */
@@ -310,7 +315,7 @@ __attribute__((noinline)) struct worker *switchto_dispatch_begin(struct slot *sl
 		give_spare(slot);
 	} else {
 		worker = slot->spare;
-		if (unlikely(!worker || worker == &no_spare))
+		if (unlikely(!is_spare(worker)))
 			worker = switchto_pool_take(slot->sched);
 		else
 			slot->spare = NULL;
@@ -334,7 +339,7 @@ static struct worker *take_from_others(struct slot *slot)
 		if (other == slot)
 			continue;
 		if (visit(other, owner)) {
-			if (other->spare != &no_spare) {
+			if (is_spare(other->spare)) {
 				worker = other->spare;
 				other->spare = NULL;
 			}

@@ -229,6 +229,12 @@ void switchto_pool_trim(struct switchto_sched *sched)
 	}
 }
 
+static void join_worker(struct worker *worker)
+{
+	pthread_join(worker->pthread, NULL);
+	free(worker);
+}
+
 void switchto_pool_end(struct switchto_sched *sched)
 {
 	struct worker *worker;
@@ -240,13 +246,11 @@ void switchto_pool_end(struct switchto_sched *sched)
 	}
 	while ((worker = sched->workers)) {
 		sched->workers = worker->next;
-		pthread_join(worker->pthread, NULL);
-		free(worker);
+		join_worker(worker);
 	}
 	while ((worker = sched->ending)) {
 		sched->ending = worker->next_idle;
-		pthread_join(worker->pthread, NULL);
-		free(worker);
+		join_worker(worker);
 	}
 	atomic_store(&sched->threads, 0);
 }

@@ -367,6 +367,13 @@ static bool is_late(struct queued *first)
 	return now - first->since >= PATIENCE;
 }
 
+/* Of a thread, or of a wait with a deadline. */
+static __attribute__((noinline)) void wake_waiter(struct queued *queued)
+{
+	switchto_waiter_fire(NULL, atomic_load(&queued->timed) ? &timed_of(queued)->waiter :
+								 &queued->waiter);
+}
+
 /* 0 */
 static ALWAYS_INLINE int wake(struct worker *me, struct queued *queued)
 {
@@ -374,8 +381,7 @@ static ALWAYS_INLINE int wake(struct worker *me, struct queued *queued)
 
 	window();
 	if (unlikely(!task)) {
-		switchto_waiter_fire(NULL, atomic_load(&queued->timed) ? &timed_of(queued)->waiter :
-									 &queued->waiter);
+		wake_waiter(queued);
 		return 0;
 	}
 	end_locking(task);
@@ -408,7 +414,7 @@ static inline bool is_timed(struct queued *queued)
 }
 
 /* The first one of @mutex is timed, and to be woken. False: it has been left, and is out. */
-static bool claim_timed(struct switchto_mutex *mutex)
+static __attribute__((noinline)) bool claim_timed(struct switchto_mutex *mutex)
 {
 	struct queued *first = mutex->waiters, *next = first->next;
 	unsigned char state = atomic_load(&first->timed);
@@ -429,13 +435,14 @@ static bool claim_timed(struct switchto_mutex *mutex)
 	return false;
 }
 
-/* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
-static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex, struct worker *me)
+static int unlock_timed(struct switchto_mutex *mutex, struct worker *me);
+
+/* unlock_slowly(), and from the first one on that is timed, unlock_timed(). */
+static ALWAYS_INLINE int unlock_with(struct switchto_mutex *mutex, struct worker *me, bool timed)
 {
 	struct queued *first;
 	uintptr_t word;
 
-	drop_ancestors(mutex);
 	/* Acquires from the oldest, when it is to be woken: it may have slept again. */
 	word = __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE);
 	first = mutex->waiters;
@@ -448,9 +455,13 @@ static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex,
 			mutex->waiters = first;
 			word &= FLAGS;
 		}
-		if (first && unlikely(is_timed(first)) && !(word & WOKEN) && !claim_timed(mutex)) {
-			first = mutex->waiters;
-			continue;
+		if (first && unlikely(is_timed(first))) {
+			if (!timed)
+				return unlock_timed(mutex, me);
+			if (!(word & WOKEN) && !claim_timed(mutex)) {
+				first = mutex->waiters;
+				continue;
+			}
 		}
 		if (likely(first) && (word & STRICT || unlikely(is_late(first)))) {
 			set_owner(mutex, first->who);
@@ -473,6 +484,18 @@ static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex,
 			return 0;
 		}
 	}
+}
+
+static __attribute__((noinline)) int unlock_timed(struct switchto_mutex *mutex, struct worker *me)
+{
+	return unlock_with(mutex, me, true);
+}
+
+/* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
+static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex, struct worker *me)
+{
+	drop_ancestors(mutex);
+	return unlock_with(mutex, me, false);
 }
 
 static __attribute__((noinline)) int not_owner(void)
