@@ -279,6 +279,18 @@ static void wake_somebody(struct actor *a)
 		CHECK_EQ(&verdict, errno, ESRCH);
 }
 
+static void change_somebody(struct actor *a)
+{
+	const struct switchto_task_attr attr = {
+		.priority = (int)roll(a, SWITCHTO_PRIORITIES),
+		.weight = roll(a, 5),
+		.deadline = roll(a, 2) ? soon(a) : (struct timespec){ 0 },
+	};
+
+	if (switchto_task_set_attr(somebody(a), &attr))
+		CHECK(&verdict, errno == ESRCH || put_in(errno));
+}
+
 static void cancel_somebody(struct actor *a)
 {
 	if (round_.stops && !roll(a, 500))
@@ -457,7 +469,7 @@ static void have_child(struct actor *a)
 		return;
 	}
 	family.socket = sockets[0];
-	if (switchto_spawn(NULL, child, &family, NULL, &task)) {
+	if (switchto_spawn_on(NULL, -1 - (int)roll(a, 3), child, &family, NULL, &task)) {
 		CHECK(&verdict, put_in(errno) || (errno == ECANCELED && round_.stops));
 		a->cancelled = true;
 		task = NULL;
@@ -483,9 +495,10 @@ static void have_child(struct actor *a)
 
 static void act(struct actor *a)
 {
-	static void (*const of_all[])(
-		struct actor *) = { lock_and_count, take_token,	   send_item,	    receive_item,
-				    select_one,	    wake_somebody, cancel_somebody, use_group };
+	static void (*const of_all[])(struct actor *) = {
+		lock_and_count, take_token,	 send_item, receive_item,   select_one,
+		wake_somebody,	cancel_somebody, use_group, change_somebody
+	};
 	static void (*const of_tasks[])(struct actor *) = { park,  sleep_a_while, wait_in_shield,
 							    block, use_pipe,	  have_child };
 	enum {

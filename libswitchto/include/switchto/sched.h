@@ -170,6 +170,12 @@ struct switchto_policy {
 	 * policy can't be used with SWITCHTO_STEAL.
 	 */
 	struct switchto_entry *(*steal)(void *queue);
+	/*
+	 * @entry, which may be in the queue or not, has @attr from now on: copies it to entry->attr, and puts
+	 * the entry where it belongs. If this member is NULL, switchto_task_set_attr() fails.
+	 */
+	void (*change)(void *queue, struct switchto_entry *entry,
+		       const struct switchto_task_attr *attr);
 };
 
 /*
@@ -303,6 +309,9 @@ enum {
 int switchto_sched_create(struct switchto_sched **sched_out,
 			  const struct switchto_sched_options *options);
 
+/* How many there are. 0 and EINVAL, if @sched is NULL. */
+unsigned int switchto_sched_slots(const struct switchto_sched *sched);
+
 /* The engine, a constant string: "io_uring" or "epoll". NULL and EINVAL, if @sched is NULL. */
 const char *switchto_sched_engine(const struct switchto_sched *sched);
 
@@ -424,6 +433,44 @@ int switchto_sched_destroy(struct switchto_sched *sched);
  */
 int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 		   const struct switchto_task_attr *attr, struct switchto_task **task_out);
+
+/* Instead of a number of a slot. */
+enum {
+	SWITCHTO_NEAR = -1, /* as switchto_spawn() */
+	SWITCHTO_THIS = -2, /* that of the caller, a task of @sched */
+	SWITCHTO_ANY = -3,  /* each in turn: spreads what is spawned over all */
+};
+
+/**
+ * switchto_spawn_on() - start a task on a slot of one's choice
+ * @slot:	its number, less than switchto_sched_slots(); or SWITCHTO_NEAR and so on
+ *
+ * A task that was spawned on a slot by its number, or with SWITCHTO_THIS, stays there, also with
+ * SWITCHTO_STEAL. All else is as with switchto_spawn().
+ *
+ * Return: 0, or -1 and errno: as switchto_spawn(); EINVAL, @slot.
+ */
+int switchto_spawn_on(struct switchto_sched *sched, int slot, void (*fn)(void *), void *arg,
+		      const struct switchto_task_attr *attr, struct switchto_task **task_out);
+
+/*
+ * The slot of a task, from 0 on. With SWITCHTO_STEAL it may be another one at once. -1 and errno: EINVAL,
+ * @task is NULL; EPERM, a task of the parent in the child of a fork().
+ */
+int switchto_task_slot(const struct switchto_task *task);
+
+/**
+ * switchto_task_set_attr() - change the priority, weight or deadline of a task
+ * @attr:	copied
+ *
+ * Of a task of another slot, or if the caller is no task, it counts when that slot next picks a task.
+ * A task that is ready gets its new place, behind those that are equal. With switchto_edf, this takes the
+ * longer the more tasks are ready. Any thread may call it.
+ *
+ * Return: 0, or -1 and errno: ESRCH, @task has ended; ENOTSUP, the policy has no function change; ENOMEM;
+ * EINVAL, @task or @attr is NULL; EPERM, a task of the parent in the child of a fork().
+ */
+int switchto_task_set_attr(struct switchto_task *task, const struct switchto_task_attr *attr);
 
 /**
  * switchto_join() - wait until a task has ended, and give its handle back

@@ -71,6 +71,7 @@ static int begin_slot(struct slot *slot, struct switchto_sched *sched)
 
 static void end_slot(struct slot *slot)
 {
+	switchto_inbox_end(slot);
 	switchto_ring_end(slot);
 	switchto_poll_end(slot);
 	free(slot->timers.heap);
@@ -267,6 +268,15 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	pthread_mutex_unlock(&all_lock);
 	*sched_out = sched;
 	return 0;
+}
+
+unsigned int switchto_sched_slots(const struct switchto_sched *sched)
+{
+	if (!sched) {
+		errno = EINVAL;
+		return 0;
+	}
+	return sched->slots;
 }
 
 const char *switchto_sched_engine(const struct switchto_sched *sched)

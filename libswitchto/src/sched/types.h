@@ -75,6 +75,9 @@ enum {
 /* task->cancelled. With a shield, a cancellation does not count yet: is_cancelled(). */
 enum { CANCELLED = 1, SHIELD = 2 };
 
+/* task->bound */
+enum { BY_CALL = 1, BY_SPAWN = 2 };
+
 /* In the probe sleep: WAITING for a descriptor. */
 enum { WAITING_IO = 6 };
 
@@ -92,7 +95,7 @@ struct switchto_task {
 	_Atomic uint32_t state;
 	atomic_uint cancelled;	/* CANCELLED, and SHIELD for each shield */
 	atomic_uint cancellers; /* who are about to wake it for that */
-	bool bound;		/* not to be stolen */
+	unsigned char bound;	/* not to be stolen: BY_CALL, BY_SPAWN */
 	unsigned int held;	/* mutexes that it has locked */
 	int woken_by;		/* 0, ETIMEDOUT, ECANCELED or EBADF: set by who claims it */
 	struct slot *slot;
@@ -107,8 +110,9 @@ struct switchto_task {
 	size_t timer; /* its place among the slot's timers + 1; 0: none */
 	enum switchto_reason why;
 	_Atomic(struct waiter *) joiner;
-	struct waiter joins; /* of its own call of switchto_join() */
-	nsec_t since;	     /* of the wrapper: when it became ready, or stopped running */
+	struct waiter joins;	 /* of its own call of switchto_join() */
+	_Atomic uint32_t serial; /* how often this memory has been a task's */
+	nsec_t since;		 /* of the wrapper: when it became ready, or stopped running */
 	struct task_stats {
 		_Atomic uint64_t runs, run_ns, ready_ns, blocked_ns;
 	} stats;
