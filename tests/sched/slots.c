@@ -29,8 +29,8 @@ static void spawn_everywhere(void *sched)
 						   NULL),
 				 0);
 			CHECK_EQ(&verdict,
-				 switchto_spawn_on(sched, SWITCHTO_ANY, count_slot, (void *)-1, NULL,
-						   NULL),
+				 switchto_spawn_on(sched, SWITCHTO_ANY, count_slot, (void *)-1,
+						   NULL, NULL),
 				 0);
 			if (sched)
 				continue;
@@ -236,8 +236,9 @@ static void change_many(void *arg)
 
 TEST(changes_race)
 {
-	static const struct switchto_policy *const policies[] = { &switchto_fifo, &switchto_priority,
-								  &switchto_edf, &switchto_fair };
+	static const struct switchto_policy *const policies[] = { &switchto_fifo,
+								  &switchto_priority, &switchto_edf,
+								  &switchto_fair };
 
 	for (int i = 0; i < 8; i++) {
 		const bool steals = i >= 4 && policies[i % 4]->steal;

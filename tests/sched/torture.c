@@ -15,6 +15,7 @@
 
 #include <inttypes.h>
 #include <linux/io_uring.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -396,6 +397,30 @@ static void use_pipe(struct actor *a)
 		atomic_fetch_add(write ? &round_.written[which] : &round_.read[which], done);
 }
 
+/* A byte of a pipe, or an item. */
+static void select_pipe(struct actor *a)
+{
+	const unsigned int which = roll(a, AWAITED);
+	struct pollfd poller = { .fd = round_.pipe[which][0], .events = POLLIN };
+	const struct timespec at = soon(a), past = { 0 };
+	unsigned long item = 0;
+	struct switchto_case cases[] = {
+		{ .op = SWITCHTO_POLL, .item = &poller },
+		{ .chan = roll(a, 2) ? round_.chan[FREE] : NULL,
+		  .op = SWITCHTO_RECEIVE,
+		  .item = &item },
+	};
+	const int done = switchto_select(cases, 2, &at);
+	char byte;
+
+	if (!went_well(a, done))
+		return;
+	if (done == 1)
+		atomic_fetch_add(&round_.received[FREE], item);
+	else if (switchto_read(poller.fd, &byte, 1, &past) == 1)
+		atomic_fetch_add(&round_.read[which], 1);
+}
+
 struct family {
 	uint64_t index;
 	int socket;
@@ -499,8 +524,9 @@ static void act(struct actor *a)
 		lock_and_count, take_token,	 send_item, receive_item,   select_one,
 		wake_somebody,	cancel_somebody, use_group, change_somebody
 	};
-	static void (*const of_tasks[])(struct actor *) = { park,  sleep_a_while, wait_in_shield,
-							    block, use_pipe,	  have_child };
+	static void (*const of_tasks[])(struct actor *) = {
+		park, sleep_a_while, wait_in_shield, block, use_pipe, select_pipe, have_child
+	};
 	enum {
 		ALL = sizeof(of_all) / sizeof(of_all[0]),
 		TASKS = sizeof(of_tasks) / sizeof(of_tasks[0])

@@ -3,6 +3,7 @@
 #include "sched.h"
 
 #include <malloc.h>
+#include <poll.h>
 
 #define USEC 1000LL
 #define MSEC 1000000LL
@@ -454,4 +455,227 @@ static void select_some(void *arg)
 TEST(cases_off)
 {
 	run_task_in_time(select_some, NULL);
+}
+
+/* --- descriptors and channels --- */
+
+static struct switchto_chan *chan;
+static int pipes[2];
+
+static void open_both(void)
+{
+	assert_int_equal(pipe(pipes), 0);
+	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
+}
+
+static void close_both(void)
+{
+	assert_int_equal(close(pipes[0]), 0);
+	assert_int_equal(close(pipes[1]), 0);
+	assert_int_equal(switchto_chan_destroy(chan), 0);
+}
+
+static void write_later(void *arg)
+{
+	sleep_for((void *)MSEC);
+	CHECK_EQ(&verdict, switchto_write(pipes[1], "x", 1, NULL), 1);
+}
+
+static void send_later(void *arg)
+{
+	const int item = 7;
+
+	sleep_for((void *)MSEC);
+	CHECK_EQ(&verdict, switchto_chan_send(chan, &item, NULL), 0);
+}
+
+static void select_either(void *arg)
+{
+	struct pollfd poll_in = { .fd = pipes[0], .events = POLLIN };
+	struct pollfd poll_out = { .fd = pipes[1], .events = POLLOUT };
+	struct pollfd off = { .fd = -1, .events = POLLIN };
+	const struct timespec past = long_ago();
+	struct timespec soon = in(3 * MSEC);
+	int item = 0;
+	char bytes[4096] = { 0 };
+	struct switchto_case cases[] = {
+		{ .op = SWITCHTO_POLL, .item = &poll_in },
+		{ .op = SWITCHTO_POLL, .item = NULL },
+		{ .op = SWITCHTO_RECEIVE, .chan = chan, .item = &item },
+		{ .op = SWITCHTO_POLL, .item = &off },
+	};
+	struct switchto_case out = { .op = SWITCHTO_POLL, .item = &poll_out };
+
+	CHECK_ERR(&verdict, switchto_select(cases, 4, &past), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_select(cases, 4, &soon), ETIMEDOUT);
+	CHECK(&verdict, now_ns() >= soon.tv_sec * NSEC_PER_SEC + soon.tv_nsec);
+	spawn(NULL, write_later, NULL);
+	CHECK_EQ(&verdict, switchto_select(cases, 4, NULL), 0);
+	CHECK_EQ(&verdict, poll_in.revents, POLLIN);
+	CHECK_EQ(&verdict, switchto_select(cases, 4, &past), 0);
+	CHECK_EQ(&verdict, switchto_read(pipes[0], bytes, 1, NULL), 1);
+	spawn(NULL, send_later, NULL);
+	CHECK_EQ(&verdict, switchto_select(cases, 4, NULL), 2);
+	CHECK_EQ(&verdict, item, 7);
+	CHECK_EQ(&verdict, poll_in.revents, 0);
+	/* For output, with and without a wait. */
+	CHECK_EQ(&verdict, switchto_select(&out, 1, NULL), 0);
+	CHECK_EQ(&verdict, poll_out.revents, POLLOUT);
+	while (switchto_write(pipes[1], bytes, sizeof(bytes), &past) > 0)
+		;
+	soon = in(3 * MSEC);
+	CHECK_ERR(&verdict, switchto_select(&out, 1, &soon), ETIMEDOUT);
+	for (int i = 0; i < 16; i++)
+		CHECK_EQ(&verdict, switchto_read(pipes[0], bytes, sizeof(bytes), NULL), 4096);
+
+	CHECK_ERR(&verdict, switchto_select(cases + 1, 1, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_select(cases + 3, 1, &past), ETIMEDOUT);
+	poll_in.events = POLLIN | POLLOUT;
+	CHECK_ERR(&verdict, switchto_select(cases, 1, NULL), EINVAL);
+	poll_in.events = 0;
+	CHECK_ERR(&verdict, switchto_select(cases, 1, NULL), EINVAL);
+	poll_in.events = POLLIN;
+	cases[0].chan = chan;
+	CHECK_ERR(&verdict, switchto_select(cases, 1, NULL), EINVAL);
+	cases[0].chan = NULL;
+	CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	CHECK_ERR(&verdict, switchto_select(cases, 1, NULL), EINVAL);
+	CHECK_EQ(&verdict, switchto_block_end(), 0);
+	CHECK_EQ(&verdict, switchto_cancel(switchto_task_self()), 0);
+	CHECK_ERR(&verdict, switchto_select(cases, 4, NULL), ECANCELED);
+	off.fd = 12345;
+	CHECK_EQ(&verdict, switchto_select(cases, 4, NULL), 3);
+	CHECK_EQ(&verdict, off.revents, POLLNVAL);
+}
+
+TEST(either)
+{
+	struct switchto_case c = { .op = SWITCHTO_POLL };
+
+	open_both();
+	assert_int_equal(switchto_select(&c, 1, NULL), -1);
+	assert_int_equal(errno, EPERM);
+	run_task_in_time(select_either, NULL);
+	close_both();
+}
+
+/* The descriptor is closed meanwhile, and its number used at once. */
+static void close_later(void *arg)
+{
+	sleep_for((void *)MSEC);
+	CHECK_EQ(&verdict, switchto_close(pipes[0]), 0);
+	CHECK_EQ(&verdict, dup2(pipes[1], pipes[0]), pipes[0]);
+}
+
+static void select_closed(void *arg)
+{
+	struct pollfd poll = { .fd = pipes[0], .events = POLLIN };
+	struct switchto_case c = { .op = SWITCHTO_POLL, .item = &poll };
+
+	spawn(NULL, close_later, NULL);
+	CHECK_EQ(&verdict, switchto_select(&c, 1, NULL), 0);
+	CHECK_EQ(&verdict, poll.revents, POLLNVAL);
+}
+
+TEST(closed_in_select)
+{
+	open_both();
+	run_task_in_time(select_closed, NULL);
+	close_both();
+}
+
+/* Several wait for the same descriptor: with a select, with a read. */
+static void read_one(void *arg)
+{
+	char byte;
+
+	CHECK_EQ(&verdict, switchto_read(pipes[0], &byte, 1, NULL), 1);
+}
+
+static void select_one(void *arg)
+{
+	struct pollfd poll = { .fd = pipes[0], .events = POLLIN };
+	struct switchto_case c = { .op = SWITCHTO_POLL, .item = &poll };
+
+	CHECK_EQ(&verdict, switchto_select(&c, 1, NULL), 0);
+	CHECK_EQ(&verdict, poll.revents, POLLIN);
+}
+
+static void share(void *arg)
+{
+	struct switchto_task *tasks[6];
+
+	for (int i = 0; i < 6; i++)
+		tasks[i] = spawn_handle(NULL, i % 2 ? read_one : select_one, NULL);
+	sleep_for((void *)(5 * MSEC));
+	/* For the readers, and one that stays. */
+	CHECK_EQ(&verdict, switchto_write(pipes[1], "1234", 4, NULL), 4);
+	for (int i = 0; i < 6; i++)
+		CHECK_EQ(&verdict, switchto_join(tasks[i]), 0);
+}
+
+TEST(select_shares)
+{
+	open_both();
+	run_task_in_time(share, NULL);
+	close_both();
+}
+
+/* Bytes and items come at any moment. Each is taken once. */
+enum { THINGS = 3000, FEEDERS = 2 };
+
+static atomic_int taken;
+
+static void feed(void *arg)
+{
+	uint32_t dice = (uint32_t)(uintptr_t)arg * 2 + 1;
+
+	for (int i = 0; i < LOOPS(THINGS); i++) {
+		if (random_next(&dice) % 2)
+			CHECK_EQ(&verdict, switchto_write(pipes[1], "x", 1, NULL), 1);
+		else
+			CHECK_EQ(&verdict, switchto_chan_send(chan, &i, NULL), 0);
+		if (!(random_next(&dice) % 4))
+			sleep_for((void *)(random_next(&dice) % 30 * USEC));
+	}
+}
+
+static void take_all(void *arg)
+{
+	uint32_t dice = (uint32_t)(uintptr_t)arg * 2 + 1;
+	struct pollfd poll = { .fd = pipes[0], .events = POLLIN };
+	const struct timespec past = long_ago();
+	int item;
+	struct switchto_case cases[] = {
+		{ .op = SWITCHTO_POLL, .item = &poll },
+		{ .op = SWITCHTO_RECEIVE, .chan = chan, .item = &item },
+	};
+
+	while (atomic_load(&taken) < FEEDERS * LOOPS(THINGS)) {
+		const struct timespec at = in(random_next(&dice) % 100 * USEC);
+		const int done = switchto_select(cases, 2, &at);
+		char byte;
+
+		if (done < 0)
+			CHECK_EQ(&verdict, errno, ETIMEDOUT);
+		else if (done == 1)
+			atomic_fetch_add(&taken, 1);
+		else if (switchto_read(pipes[0], &byte, 1, &past) == 1)
+			atomic_fetch_add(&taken, 1);
+		else
+			CHECK_EQ(&verdict, errno, ETIMEDOUT);
+	}
+}
+
+TEST(select_races)
+{
+	open_both();
+	atomic_store(&taken, 0);
+	for (uintptr_t i = 0; i < FEEDERS; i++) {
+		add_task(feed, (void *)i);
+		add_task(take_all, (void *)(i + 10));
+	}
+	run_added_in_time();
+	assert_int_equal(atomic_load(&taken), FEEDERS * LOOPS(THINGS));
+	close_both();
 }

@@ -742,25 +742,35 @@ int switchto_chan_recv(struct switchto_chan *chan, void *item, const struct time
 /* Ends all waits for it. Items in it can still be received. -1 and EPIPE: it was closed before; EINVAL. */
 int switchto_chan_close(struct switchto_chan *chan);
 
-enum switchto_op { SWITCHTO_SEND, SWITCHTO_RECEIVE };
+enum switchto_op { SWITCHTO_SEND, SWITCHTO_RECEIVE, SWITCHTO_POLL };
 
 struct switchto_case {
-	struct switchto_chan *chan; /* NULL: the case is off, it never happens */
+	struct switchto_chan
+		*chan; /* NULL: the case is off, it never happens. With SWITCHTO_POLL: NULL */
 	enum switchto_op op;
-	void *item;  /* the item to send, or where the received one goes */
+	/*
+	 * The item to send, or where the received one goes. With SWITCHTO_POLL: a struct pollfd of poll(2),
+	 * or NULL; then the case is off, and also if fd is negative.
+	 */
+	void *item;
 	bool closed; /* the result: the channel is closed, and nothing was sent or received */
 };
 
 enum { SWITCHTO_SELECT_MAX = 64 };
 
 /**
- * switchto_select() - do the first of several sends and receives that is possible
+ * switchto_select() - do the first of several sends, receives and polls that is possible
  * @cases:	if several are possible, the first in this order
  * @count:	1 to SWITCHTO_SELECT_MAX
  *
+ * SWITCHTO_POLL waits for a descriptor as switchto_poll() does, with the same events: for both
+ * directions, there are two cases. revents of the case that was done says what there is: POLLNVAL, if the
+ * descriptor was closed. Reading and writing is the caller's. While another task waits for the same
+ * descriptor and direction, this one looks at it every 13 ms only. With such cases, only tasks may call.
+ *
  * Return: the index of the case that was done, or whose channel is closed; or -1 and errno:
- * ETIMEDOUT, ECANCELED; EINVAL, @deadline, @count or an op, or no case has a channel and @deadline is
- * NULL.
+ * ETIMEDOUT, ECANCELED; EINVAL, @deadline, @count, an op or events, or all cases are off and @deadline is
+ * NULL; with SWITCHTO_POLL, also EPERM, and the errors of switchto_poll().
  */
 int switchto_select(struct switchto_case *cases, size_t count, const struct timespec *deadline);
 
