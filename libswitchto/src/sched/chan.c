@@ -108,7 +108,7 @@ static char *place(struct switchto_chan *chan, size_t n)
 }
 
 /* Does it, if it can be done at once. @fire: whom to wake when the lock is released. */
-static bool try_send(struct switchto_chan *chan, const void *item, struct party **fire)
+static ALWAYS_INLINE bool try_send(struct switchto_chan *chan, const void *item, struct party **fire)
 {
 	struct node *receiver = node_claim(chan, &chan->receivers);
 
@@ -123,7 +123,7 @@ static bool try_send(struct switchto_chan *chan, const void *item, struct party 
 	return true;
 }
 
-static bool try_receive(struct switchto_chan *chan, void *item, struct party **fire)
+static ALWAYS_INLINE bool try_receive(struct switchto_chan *chan, void *item, struct party **fire)
 {
 	struct node *sender;
 
@@ -147,7 +147,7 @@ static bool try_receive(struct switchto_chan *chan, void *item, struct party **f
 }
 
 /* Can the case be done with? It was done, or its channel is closed. */
-static bool try_case(struct switchto_case *c, struct party **fire)
+static ALWAYS_INLINE bool try_case(struct switchto_case *c, struct party **fire)
 {
 	if (!c->chan)
 		return false;
@@ -276,6 +276,12 @@ static void take_out_all(struct node *nodes, struct switchto_case *cases, size_t
 }
 
 /* --- descriptors --- */
+
+/* try_case(), which is in line in switchto_select(). */
+static __attribute__((noinline)) bool try_one(struct switchto_case *c, struct party **fire)
+{
+	return try_case(c, fire);
+}
 
 /* How often to look at a descriptor for which another task waits, or that epoll does not take. */
 #define LOOK_AGAIN (13 * NSEC_PER_SEC / 1000)
@@ -440,8 +446,9 @@ static int wait_for_any(struct worker *me, struct party *party, struct watch *wa
 
 /* switchto_select(), with cases of descriptors. */
 static __attribute__((noinline)) int select_with(struct switchto_case *cases, size_t count,
-						 nsec_t until)
+						 const struct timespec *deadline)
 {
+	const nsec_t until = switchto_deadline(deadline);
 	const uint64_t closes = closes_now();
 	struct worker *me = current_task();
 	struct watch watches[SWITCHTO_SELECT_MAX];
@@ -466,7 +473,7 @@ static __attribute__((noinline)) int select_with(struct switchto_case *cases, si
 		for (size_t i = 0; i < count; i++)
 			found[i] = try_watch(&watches[i], closes);
 		lock_all(cases, count);
-		for (done = 0; done < count && !found[done] && !try_case(&cases[done], &fire);)
+		for (done = 0; done < count && !found[done] && !try_one(&cases[done], &fire);)
 			done++;
 		if (done < count)
 			break;
@@ -513,8 +520,8 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 	if (until < 0 || !cases || !count || count > SWITCHTO_SELECT_MAX)
 		return fail(EINVAL);
 	for (size_t i = 0; i < count; i++) {
-		if (unlikely(cases[i].op != SWITCHTO_SEND && cases[i].op != SWITCHTO_RECEIVE))
-			return cases[i].op == SWITCHTO_POLL ? select_with(cases, count, until) :
+		if (unlikely((unsigned int)cases[i].op > SWITCHTO_RECEIVE))
+			return cases[i].op == SWITCHTO_POLL ? select_with(cases, count, deadline) :
 							      fail(EINVAL);
 		on += !!cases[i].chan;
 	}
