@@ -58,8 +58,11 @@ static void cap_threads(unsigned int flags)
 
 	atomic_store(&begun, 0);
 	atomic_store(&ended, 0);
-	/* The dispatchers, of which this thread is one, and the monitor. */
+	/* The dispatchers, of which this thread is one, and the monitor; ThreadSanitizer has one, too. */
 	others = threads() + slots;
+#ifdef UNDER_TSAN
+	others++;
+#endif
 	for (uintptr_t i = 0; i < CAPPED; i++)
 		spawn(sched, use_a_thread, (void *)i);
 	spawn(sched, spawn_more, NULL);

@@ -578,6 +578,11 @@ static void *helper(void *arg)
 				atomic_fetch_sub(&round_.left, 1);
 			}
 		}
+		if (!roll(&a, 8)) {
+			CHECK_EQ(&verdict, switchto_sched_hold(round_.sched), 0);
+			nap(roll(&a, 20) * USEC);
+			CHECK_EQ(&verdict, switchto_sched_release(round_.sched), 0);
+		}
 		nap(roll(&a, 100) * USEC);
 	}
 	return NULL;

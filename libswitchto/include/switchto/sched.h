@@ -378,11 +378,34 @@ enum {
 /**
  * switchto_sched_stop() - let no further tasks in
  *
- * From now on switchto_spawn() fails with ECANCELED. Any thread may call it, also a task.
+ * From now on, until switchto_sched_restart(), switchto_spawn() fails with ECANCELED. Any thread may
+ * call it, also a task.
  *
  * Return: 0, or -1 and errno: EINVAL, @flags, or @sched is NULL; EPERM, the child of a fork().
  */
 int switchto_sched_stop(struct switchto_sched *sched, int flags);
+
+/**
+ * switchto_sched_restart() - let tasks in again, after switchto_sched_stop()
+ *
+ * Then the scheduler can be run again. Tasks that were cancelled stay so.
+ *
+ * Return: 0, or -1 and errno: EBUSY, it runs; EINVAL, @sched is NULL; EPERM, the child of a fork().
+ */
+int switchto_sched_restart(struct switchto_sched *sched);
+
+/**
+ * switchto_sched_hold() - keep switchto_sched_run() from returning
+ *
+ * Until as many calls of switchto_sched_release(), the run waits for tasks of other threads when it has
+ * none, without using a CPU. A hold counts like a task: switchto_sched_stop() does not end it, and
+ * switchto_sched_destroy() fails with EBUSY. Any thread may call both.
+ *
+ * Return: 0, or -1 and errno: EINVAL, @sched is NULL, or there is nothing to release; EPERM, the child of
+ * a fork().
+ */
+int switchto_sched_hold(struct switchto_sched *sched);
+int switchto_sched_release(struct switchto_sched *sched);
 
 /**
  * switchto_sched_destroy() - free a scheduler and its threads

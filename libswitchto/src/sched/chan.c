@@ -108,7 +108,8 @@ static char *place(struct switchto_chan *chan, size_t n)
 }
 
 /* Does it, if it can be done at once. @fire: whom to wake when the lock is released. */
-static ALWAYS_INLINE bool try_send(struct switchto_chan *chan, const void *item, struct party **fire)
+static ALWAYS_INLINE bool try_send(struct switchto_chan *chan, const void *item,
+				   struct party **fire)
 {
 	struct node *receiver = node_claim(chan, &chan->receivers);
 

@@ -384,6 +384,60 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags)
 	return 0;
 }
 
+/* 0 or an error number. */
+static int bad_sched(const struct switchto_sched *sched)
+{
+	return !sched ? EINVAL : is_parents(sched) ? EPERM : 0;
+}
+
+int switchto_sched_restart(struct switchto_sched *sched)
+{
+	const int error = bad_sched(sched);
+
+	if (error)
+		return fail(error);
+	if (atomic_load(&sched->running))
+		return switchto_dispatch_fail(EBUSY);
+	atomic_store(&sched->cancels, false);
+	atomic_store(&sched->stopping, false);
+	return 0;
+}
+
+int switchto_sched_hold(struct switchto_sched *sched)
+{
+	const int error = bad_sched(sched);
+
+	if (error)
+		return fail(error);
+	/* As a task that another thread spawns: dispatchers may be about to end just now. */
+	pthread_mutex_lock(&sched->lock);
+	atomic_fetch_add(&sched->holds, 1);
+	atomic_fetch_add(&sched->tasks, 1);
+	if (sched->waiting)
+		switchto_worker_next_round(sched);
+	pthread_mutex_unlock(&sched->lock);
+	return spent_by(switchto_current);
+}
+
+int switchto_sched_release(struct switchto_sched *sched)
+{
+	const int error = bad_sched(sched);
+	unsigned int holds;
+
+	if (error)
+		return fail(error);
+	holds = atomic_load(&sched->holds);
+	do
+		if (!holds)
+			return switchto_dispatch_fail(EINVAL);
+	while (!atomic_compare_exchange_weak(&sched->holds, &holds, holds - 1));
+	/* Its run may return at once, and the scheduler be destroyed. */
+	atomic_fetch_add(&sched->visitors, 1);
+	switchto_worker_task_ended(sched);
+	atomic_fetch_sub(&sched->visitors, 1);
+	return spent_by(switchto_current);
+}
+
 int switchto_sched_destroy(struct switchto_sched *sched)
 {
 	// cppcheck-suppress unreadVariable

@@ -252,7 +252,8 @@ struct switchto_sched {
 	sigset_t mask;	     /* of new workers: that of the caller of switchto_sched_run() */
 	uint64_t fp;	     /* the same: fp_state() without what has happened */
 	atomic_bool watched; /* exit(3) */
-	atomic_uint tasks;   /* that have not ended */
+	atomic_uint tasks;   /* that have not ended, and holds */
+	atomic_uint holds;   /* of switchto_sched_hold() */
 	atomic_bool running, stopping, cancels, ends;
 	atomic_uint visitors;	  /* threads that are in a call and hold no task */
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
