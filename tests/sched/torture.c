@@ -799,9 +799,11 @@ static void play_round(uint64_t seed, unsigned int slots_wanted)
 	round_.stops = !roll(&a, 4);
 	round_.cancels = !roll(&a, 2);
 	round_.blocks = roll(&a, 2);
-	/* With fewer, those that wait for each other could have all. */
-	if (!roll(&a, 4))
+	/* With fewer, or any number of guests, those that wait for each other could have all. */
+	if (!roll(&a, 4)) {
 		options.max_threads = THREADS_NEEDED + roll(&a, 8);
+		round_.helpers = 0;
+	}
 	faults_random(seed, roll(&a, 2) ? 0 : 4U << roll(&a, 8));
 	open_all(&a);
 	while (again(switchto_sched_create(&round_.sched, &options)))
