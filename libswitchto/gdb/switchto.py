@@ -402,7 +402,7 @@ region". With "lost its slot", the monitor gave the slot to others, beside which
                 slot = task["slot"].dereference()
                 words, sort = task_state(task, scheduler.owner(slot), in_queue, marks)
                 words += ", unpark pending" if int(task["state"]) & TOKEN else ""
-                words += ", cancelled" if int(task["cancelled"]) else ""
+                words += ", cancelled" if int(task["cancelled"]) & 1 else ""
                 counts[sort] = counts.get(sort, 0) + 1
                 gdb.write(row % (tid or "", layer.number(tid) or "", scheduler.index(slot), words,
                                  where))

@@ -209,7 +209,10 @@ static short wait_a_little(int fd)
 static long poll_one(int fd, short events)
 {
 	struct pollfd poller = { .fd = fd, .events = events };
+	struct switchto_case c = { .op = SWITCHTO_POLL, .item = &poller };
 
+	if (run.tasks && fd % 2)
+		return switchto_select(&c, 1, late()) == 0 ? poller.revents : -1;
 	if (run.tasks)
 		return switchto_poll(fd, events, late());
 	return poll(&poller, 1, -1) == 1 ? poller.revents : -1;

@@ -20,6 +20,7 @@
 #undef free
 #undef pthread_create
 #undef pthread_join
+#undef pthread_tryjoin_np
 #undef epoll_create1
 #undef eventfd
 #undef epoll_ctl
@@ -190,6 +191,15 @@ int faulty_pthread_join(pthread_t thread, void **result)
 {
 	atomic_fetch_sub(&left, 1);
 	return pthread_join(thread, result);
+}
+
+int faulty_pthread_tryjoin_np(pthread_t thread, void **result)
+{
+	const int error = pthread_tryjoin_np(thread, result);
+
+	if (!error)
+		atomic_fetch_sub(&left, 1);
+	return error;
 }
 
 /* --- descriptors and system calls --- */

@@ -71,6 +71,7 @@ void faulty_free(void *memory);
 int faulty_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *),
 			  void *arg);
 int faulty_pthread_join(pthread_t thread, void **result);
+int faulty_pthread_tryjoin_np(pthread_t thread, void **result);
 int faulty_epoll_create1(int flags);
 int faulty_eventfd(unsigned int count, int flags);
 int faulty_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event);
@@ -84,6 +85,7 @@ long faulty_syscall(long number, ...);
 #define free faulty_free
 #define pthread_create faulty_pthread_create
 #define pthread_join faulty_pthread_join
+#define pthread_tryjoin_np faulty_pthread_tryjoin_np
 #define epoll_create1 faulty_epoll_create1
 #define eventfd faulty_eventfd
 #define epoll_ctl faulty_epoll_ctl

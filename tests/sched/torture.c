@@ -15,10 +15,14 @@
 
 #include <inttypes.h>
 #include <linux/io_uring.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
 enum { MUTEXES = 3, CHANS = 3, PIPES = 3, PAIRS = 2, WORKERS = 24, HELPERS = 2, TOKENS = 3 };
+
+/* The leader, readers, pairs and workers, and a child of each of these. */
+enum { THREADS_NEEDED = 1 + 2 + PAIRS * 2 + 2 * WORKERS };
 
 /* Of these channels, the first has a reader that never stops, the second such a sender. */
 enum { DRAINED, FED, FREE };
@@ -161,13 +165,23 @@ static void lock_and_count(struct actor *a)
 	struct switchto_mutex *mutex = &round_.mutex[which];
 	struct timespec at;
 
-	if (!roll(a, 4)) {
+	switch (roll(a, 4)) {
+	case 0:
 		if (switchto_mutex_trylock(mutex)) {
 			CHECK_EQ(&verdict, errno, EBUSY);
 			return;
 		}
-	} else {
+		break;
+	case 1:
+		at = soon(a);
+		if (switchto_mutex_lock_until(mutex, &at)) {
+			CHECK(&verdict, errno == ETIMEDOUT || put_in(errno));
+			return;
+		}
+		break;
+	default:
 		CHECK_EQ(&verdict, switchto_mutex_lock(mutex), 0);
+		break;
 	}
 	round_.counted[which]++;
 	atomic_fetch_add(&round_.count[which], 1);
@@ -266,6 +280,18 @@ static void wake_somebody(struct actor *a)
 		CHECK_EQ(&verdict, errno, ESRCH);
 }
 
+static void change_somebody(struct actor *a)
+{
+	const struct switchto_task_attr attr = {
+		.priority = (int)roll(a, SWITCHTO_PRIORITIES),
+		.weight = roll(a, 5),
+		.deadline = roll(a, 2) ? soon(a) : (struct timespec){ 0 },
+	};
+
+	if (switchto_task_set_attr(somebody(a), &attr))
+		CHECK(&verdict, errno == ESRCH || put_in(errno));
+}
+
 static void cancel_somebody(struct actor *a)
 {
 	if (round_.stops && !roll(a, 500))
@@ -303,6 +329,22 @@ static void sleep_a_while(struct actor *a)
 	struct timespec at = soon(a);
 
 	went_well(a, switchto_sleep_until(&at));
+}
+
+/* In a shield, no wait ends because it was cancelled. */
+static void wait_in_shield(struct actor *a)
+{
+	struct timespec at = soon(a);
+	bool nests = roll(a, 2);
+
+	CHECK_EQ(&verdict, switchto_shield_begin(), 0);
+	if (nests) {
+		CHECK_EQ(&verdict, switchto_shield_begin(), 0);
+		CHECK_EQ(&verdict, switchto_shield_end(), 0);
+	}
+	if (roll(a, 2) ? switchto_park(&at) : switchto_sleep_until(&at))
+		CHECK(&verdict, errno == ETIMEDOUT || put_in(errno));
+	CHECK_EQ(&verdict, switchto_shield_end(), 0);
 }
 
 static void block(struct actor *a)
@@ -355,6 +397,30 @@ static void use_pipe(struct actor *a)
 		atomic_fetch_add(write ? &round_.written[which] : &round_.read[which], done);
 }
 
+/* A byte of a pipe, or an item. */
+static void select_pipe(struct actor *a)
+{
+	const unsigned int which = roll(a, AWAITED);
+	struct pollfd poller = { .fd = round_.pipe[which][0], .events = POLLIN };
+	const struct timespec at = soon(a), past = { 0 };
+	unsigned long item = 0;
+	struct switchto_case cases[] = {
+		{ .op = SWITCHTO_POLL, .item = &poller },
+		{ .chan = roll(a, 2) ? round_.chan[FREE] : NULL,
+		  .op = SWITCHTO_RECEIVE,
+		  .item = &item },
+	};
+	const int done = switchto_select(cases, 2, &at);
+	char byte;
+
+	if (!went_well(a, done))
+		return;
+	if (done == 1)
+		atomic_fetch_add(&round_.received[FREE], item);
+	else if (switchto_read(poller.fd, &byte, 1, &past) == 1)
+		atomic_fetch_add(&round_.read[which], 1);
+}
+
 struct family {
 	uint64_t index;
 	int socket;
@@ -392,11 +458,21 @@ static void pause_in_region(long *pause)
 		*pause *= 2;
 }
 
-/* One who is cancelled asks again and again. */
+/* One who is cancelled asks again and again, or in a shield. */
 static void join(struct actor *a, struct switchto_task *task)
 {
+	struct timespec at = soon(a);
 	long pause = 3000 * USEC;
 
+	if (!roll(a, 4)) {
+		CHECK_EQ(&verdict, switchto_shield_begin(), 0);
+		if (switchto_join_until(task, &at)) {
+			CHECK(&verdict, errno == ETIMEDOUT || put_in(errno));
+			CHECK_EQ(&verdict, switchto_join(task), 0);
+		}
+		CHECK_EQ(&verdict, switchto_shield_end(), 0);
+		return;
+	}
 	while (switchto_join(task)) {
 		CHECK_EQ(&verdict, errno, ECANCELED);
 		CHECK(&verdict, round_.cancels || round_.stops);
@@ -418,7 +494,7 @@ static void have_child(struct actor *a)
 		return;
 	}
 	family.socket = sockets[0];
-	if (switchto_spawn(NULL, child, &family, NULL, &task)) {
+	if (switchto_spawn_on(NULL, -1 - (int)roll(a, 3), child, &family, NULL, &task)) {
 		CHECK(&verdict, put_in(errno) || (errno == ECANCELED && round_.stops));
 		a->cancelled = true;
 		task = NULL;
@@ -444,11 +520,13 @@ static void have_child(struct actor *a)
 
 static void act(struct actor *a)
 {
-	static void (*const of_all[])(
-		struct actor *) = { lock_and_count, take_token,	   send_item,	    receive_item,
-				    select_one,	    wake_somebody, cancel_somebody, use_group };
-	static void (*const of_tasks[])(struct actor *) = { park, sleep_a_while, block, use_pipe,
-							    have_child };
+	static void (*const of_all[])(struct actor *) = {
+		lock_and_count, take_token,	 send_item, receive_item,   select_one,
+		wake_somebody,	cancel_somebody, use_group, change_somebody
+	};
+	static void (*const of_tasks[])(struct actor *) = {
+		park, sleep_a_while, wait_in_shield, block, use_pipe, select_pipe, have_child
+	};
 	enum {
 		ALL = sizeof(of_all) / sizeof(of_all[0]),
 		TASKS = sizeof(of_tasks) / sizeof(of_tasks[0])
@@ -499,6 +577,11 @@ static void *helper(void *arg)
 				      put_in(errno) || (errno == ECANCELED && round_.stops));
 				atomic_fetch_sub(&round_.left, 1);
 			}
+		}
+		if (!roll(&a, 8)) {
+			CHECK_EQ(&verdict, switchto_sched_hold(round_.sched), 0);
+			nap(roll(&a, 20) * USEC);
+			CHECK_EQ(&verdict, switchto_sched_release(round_.sched), 0);
 		}
 		nap(roll(&a, 100) * USEC);
 	}
@@ -705,6 +788,9 @@ static void play_round(uint64_t seed, unsigned int slots_wanted)
 		options.slots = slots_wanted;
 	options.policy = policies[roll(&a, 4)];
 	options.flags = roll(&a, 4);
+	options.idle_threads = roll(&a, 3);
+	options.guard_size = roll(&a, 4) ? 0 : SWITCHTO_NO_GUARD;
+	options.name = roll(&a, 2) ? "torture" : NULL;
 	if (!options.policy->steal)
 		options.flags &= ~(unsigned int)SWITCHTO_STEAL;
 	round_.workers = 1 + roll(&a, WORKERS - 1);
@@ -713,6 +799,11 @@ static void play_round(uint64_t seed, unsigned int slots_wanted)
 	round_.stops = !roll(&a, 4);
 	round_.cancels = !roll(&a, 2);
 	round_.blocks = roll(&a, 2);
+	/* With fewer, or any number of guests, those that wait for each other could have all. */
+	if (!roll(&a, 4)) {
+		options.max_threads = THREADS_NEEDED + roll(&a, 8);
+		round_.helpers = 0;
+	}
 	faults_random(seed, roll(&a, 2) ? 0 : 4U << roll(&a, 8));
 	open_all(&a);
 	while (again(switchto_sched_create(&round_.sched, &options)))

@@ -170,6 +170,12 @@ struct switchto_policy {
 	 * policy can't be used with SWITCHTO_STEAL.
 	 */
 	struct switchto_entry *(*steal)(void *queue);
+	/*
+	 * @entry, which may be in the queue or not, has @attr from now on: copies it to entry->attr, and puts
+	 * the entry where it belongs. If this member is NULL, switchto_task_set_attr() fails.
+	 */
+	void (*change)(void *queue, struct switchto_entry *entry,
+		       const struct switchto_task_attr *attr);
 };
 
 /*
@@ -239,10 +245,32 @@ struct switchto_sched_options {
 	 * compute much and switch seldom.
 	 */
 	int place;
+	/*
+	 * How many threads there may be for tasks; 0: as many as there are tasks that have begun. When
+	 * there are so many, further tasks begin as others end, in the order in which they were first
+	 * picked. If all threads have tasks that wait for a task that has not begun, they wait for ever.
+	 * Each slot has one thread more, for its dispatcher, and the scheduler has one.
+	 */
+	unsigned int max_threads;
+	/*
+	 * How many of these stay while they have no task; 0: all. The others end when they have had none
+	 * for one to two seconds. Two more may stay for each slot: a spare one, and one that polls. The
+	 * destructors of thread-local variables run then.
+	 */
+	unsigned int idle_threads;
+	/* Bytes below each stack that can't be used. 0: pthread's default; SWITCHTO_NO_GUARD: none. */
+	ssize_t guard_size;
+	/*
+	 * Of the scheduler's threads, for debuggers and top(1): NAME of those that run tasks, NAME/0, NAME/1
+	 * and so on of the slots' dispatchers, NAME/mon of the monitor. The first 15 bytes count, of NAME
+	 * fewer. The caller of switchto_sched_run() keeps its name. Copied. NULL: they are as their creators.
+	 */
+	const char *name;
 };
 
 enum { SWITCHTO_NO_SLICE = -1 }; /* slice */
 enum { SWITCHTO_NO_PLACE = -1 }; /* place */
+enum { SWITCHTO_NO_GUARD = -1 }; /* guard_size */
 
 enum {
 	SWITCHTO_STEAL = 1,   /* a slot without a ready task runs a task that is ready on another
@@ -280,6 +308,9 @@ enum {
  */
 int switchto_sched_create(struct switchto_sched **sched_out,
 			  const struct switchto_sched_options *options);
+
+/* How many there are. 0 and EINVAL, if @sched is NULL. */
+unsigned int switchto_sched_slots(const struct switchto_sched *sched);
 
 /* The engine, a constant string: "io_uring" or "epoll". NULL and EINVAL, if @sched is NULL. */
 const char *switchto_sched_engine(const struct switchto_sched *sched);
@@ -347,11 +378,34 @@ enum {
 /**
  * switchto_sched_stop() - let no further tasks in
  *
- * From now on switchto_spawn() fails with ECANCELED. Any thread may call it, also a task.
+ * From now on, until switchto_sched_restart(), switchto_spawn() fails with ECANCELED. Any thread may
+ * call it, also a task.
  *
  * Return: 0, or -1 and errno: EINVAL, @flags, or @sched is NULL; EPERM, the child of a fork().
  */
 int switchto_sched_stop(struct switchto_sched *sched, int flags);
+
+/**
+ * switchto_sched_restart() - let tasks in again, after switchto_sched_stop()
+ *
+ * Then the scheduler can be run again. Tasks that were cancelled stay so.
+ *
+ * Return: 0, or -1 and errno: EBUSY, it runs; EINVAL, @sched is NULL; EPERM, the child of a fork().
+ */
+int switchto_sched_restart(struct switchto_sched *sched);
+
+/**
+ * switchto_sched_hold() - keep switchto_sched_run() from returning
+ *
+ * Until as many calls of switchto_sched_release(), the run waits for tasks of other threads when it has
+ * none, without using a CPU. A hold counts like a task: switchto_sched_stop() does not end it, and
+ * switchto_sched_destroy() fails with EBUSY. Any thread may call both.
+ *
+ * Return: 0, or -1 and errno: EINVAL, @sched is NULL, or there is nothing to release; EPERM, the child of
+ * a fork().
+ */
+int switchto_sched_hold(struct switchto_sched *sched);
+int switchto_sched_release(struct switchto_sched *sched);
 
 /**
  * switchto_sched_destroy() - free a scheduler and its threads
@@ -403,6 +457,44 @@ int switchto_sched_destroy(struct switchto_sched *sched);
 int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 		   const struct switchto_task_attr *attr, struct switchto_task **task_out);
 
+/* Instead of a number of a slot. */
+enum {
+	SWITCHTO_NEAR = -1, /* as switchto_spawn() */
+	SWITCHTO_THIS = -2, /* that of the caller, a task of @sched */
+	SWITCHTO_ANY = -3,  /* each in turn: spreads what is spawned over all */
+};
+
+/**
+ * switchto_spawn_on() - start a task on a slot of one's choice
+ * @slot:	its number, less than switchto_sched_slots(); or SWITCHTO_NEAR and so on
+ *
+ * A task that was spawned on a slot by its number, or with SWITCHTO_THIS, stays there, also with
+ * SWITCHTO_STEAL. All else is as with switchto_spawn().
+ *
+ * Return: 0, or -1 and errno: as switchto_spawn(); EINVAL, @slot.
+ */
+int switchto_spawn_on(struct switchto_sched *sched, int slot, void (*fn)(void *), void *arg,
+		      const struct switchto_task_attr *attr, struct switchto_task **task_out);
+
+/*
+ * The slot of a task, from 0 on. With SWITCHTO_STEAL it may be another one at once. -1 and errno: EINVAL,
+ * @task is NULL; EPERM, a task of the parent in the child of a fork().
+ */
+int switchto_task_slot(const struct switchto_task *task);
+
+/**
+ * switchto_task_set_attr() - change the priority, weight or deadline of a task
+ * @attr:	copied
+ *
+ * Of a task of another slot, or if the caller is no task, it counts when that slot next picks a task.
+ * A task that is ready gets its new place, behind those that are equal. With switchto_edf, this takes the
+ * longer the more tasks are ready. Any thread may call it.
+ *
+ * Return: 0, or -1 and errno: ESRCH, @task has ended; ENOTSUP, the policy has no function change; ENOMEM;
+ * EINVAL, @task or @attr is NULL; EPERM, a task of the parent in the child of a fork().
+ */
+int switchto_task_set_attr(struct switchto_task *task, const struct switchto_task_attr *attr);
+
 /**
  * switchto_join() - wait until a task has ended, and give its handle back
  *
@@ -414,6 +506,14 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
  * a task of the parent in the child of a fork(). After an error the handle is still the caller's.
  */
 int switchto_join(struct switchto_task *task);
+
+/**
+ * switchto_join_until() - the same, but wait until a time at most
+ * @deadline:	NULL: for ever
+ *
+ * Return: 0, or -1 and errno: as switchto_join(), and ETIMEDOUT, ENOMEM; EINVAL, @deadline.
+ */
+int switchto_join_until(struct switchto_task *task, const struct timespec *deadline);
 
 /**
  * switchto_end() - cancel a task, wait until it has ended, and give its handle back
@@ -443,6 +543,26 @@ int switchto_detach(struct switchto_task *task);
  * parent in the child of a fork().
  */
 int switchto_cancel(struct switchto_task *task);
+
+/**
+ * switchto_shield_begin() - hold off the cancellation of the caller
+ *
+ * For a clean-up that waits: to send what is left, or to join tasks. Until switchto_shield_end(),
+ * calls of this task work as if it had not been cancelled, also if it was before. Shields nest.
+ *
+ * Return: 0, or -1 and errno: EPERM.
+ */
+int switchto_shield_begin(void);
+
+/**
+ * switchto_shield_end() - end a shield
+ *
+ * After the last one, the next call that would wait fails with ECANCELED if the task has been
+ * cancelled, before the shield or during it.
+ *
+ * Return: 0, or -1 and errno: EPERM; EINVAL, there is no shield.
+ */
+int switchto_shield_end(void);
 
 /* The calling task, or NULL. */
 struct switchto_task *switchto_task_self(void);
@@ -541,6 +661,17 @@ int switchto_mutex_lock(struct switchto_mutex *mutex);
 int switchto_mutex_trylock(struct switchto_mutex *mutex);
 
 /**
+ * switchto_mutex_lock_until() - lock a mutex, but wait until a time at most
+ * @deadline:	NULL: for ever
+ *
+ * A task or thread that tries again, without a timed lock of another mutex in between, keeps its place
+ * in the order of those that wait.
+ *
+ * Return: 0, or -1 and errno: as switchto_mutex_lock(), and ETIMEDOUT, ENOMEM; EINVAL, @deadline.
+ */
+int switchto_mutex_lock_until(struct switchto_mutex *mutex, const struct timespec *deadline);
+
+/**
  * switchto_mutex_unlock() - unlock a mutex, and wake whoever has waited longest
  *
  * Return: 0, or -1 and errno: EPERM, the caller does not have it.
@@ -634,25 +765,35 @@ int switchto_chan_recv(struct switchto_chan *chan, void *item, const struct time
 /* Ends all waits for it. Items in it can still be received. -1 and EPIPE: it was closed before; EINVAL. */
 int switchto_chan_close(struct switchto_chan *chan);
 
-enum switchto_op { SWITCHTO_SEND, SWITCHTO_RECEIVE };
+enum switchto_op { SWITCHTO_SEND, SWITCHTO_RECEIVE, SWITCHTO_POLL };
 
 struct switchto_case {
-	struct switchto_chan *chan; /* NULL: the case is off, it never happens */
+	struct switchto_chan
+		*chan; /* NULL: the case is off, it never happens. With SWITCHTO_POLL: NULL */
 	enum switchto_op op;
-	void *item;  /* the item to send, or where the received one goes */
+	/*
+	 * The item to send, or where the received one goes. With SWITCHTO_POLL: a struct pollfd of poll(2),
+	 * or NULL; then the case is off, and also if fd is negative.
+	 */
+	void *item;
 	bool closed; /* the result: the channel is closed, and nothing was sent or received */
 };
 
 enum { SWITCHTO_SELECT_MAX = 64 };
 
 /**
- * switchto_select() - do the first of several sends and receives that is possible
+ * switchto_select() - do the first of several sends, receives and polls that is possible
  * @cases:	if several are possible, the first in this order
  * @count:	1 to SWITCHTO_SELECT_MAX
  *
+ * SWITCHTO_POLL waits for a descriptor as switchto_poll() does, with the same events: for both
+ * directions, there are two cases. revents of the case that was done says what there is: POLLNVAL, if the
+ * descriptor was closed. Reading and writing is the caller's. While another task waits for the same
+ * descriptor and direction, this one looks at it every 13 ms only. With such cases, only tasks may call.
+ *
  * Return: the index of the case that was done, or whose channel is closed; or -1 and errno:
- * ETIMEDOUT, ECANCELED; EINVAL, @deadline, @count or an op, or no case has a channel and @deadline is
- * NULL.
+ * ETIMEDOUT, ECANCELED; EINVAL, @deadline, @count, an op or events, or all cases are off and @deadline is
+ * NULL; with SWITCHTO_POLL, also EPERM, and the errors of switchto_poll().
  */
 int switchto_select(struct switchto_case *cases, size_t count, const struct timespec *deadline);
 
@@ -660,9 +801,10 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 
 /*
  * As the system calls of these names on a descriptor that blocks. Instead of blocking, they let other
- * tasks run. So a write or send ends when all is written. If an error, the deadline or a cancellation
- * comes first, it returns how much was written, and an error if nothing was. With MSG_WAITALL, a
- * receive does the same. MSG_DONTWAIT and SPLICE_F_NONBLOCK mean what they always do.
+ * tasks run. So a write or send ends when all is written: no loop around it is needed. If an error, the
+ * deadline or a cancellation comes first, it returns how much was written, and an error if nothing was.
+ * A read returns what there is. With MSG_WAITALL, a receive waits until it has all, or for the end, as a
+ * write does. MSG_DONTWAIT and SPLICE_F_NONBLOCK mean what they always do.
  *
  * A socket, pipe or other descriptor that can be polled is set to O_NONBLOCK at its first use, and
  * stays so. The flag is of the open file, which other processes may share: standard input and output,

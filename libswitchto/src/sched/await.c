@@ -53,7 +53,7 @@ static long await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct 
 		return -EINVAL;
 	if (!me->slot->ring)
 		return -ENOSYS;
-	if (atomic_load(&me->task->cancelled))
+	if (is_cancelled(me->task))
 		return -ECANCELED;
 	if (!enter_task(me))
 		return -EDEADLK;
@@ -63,11 +63,11 @@ static long await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct 
 	if (!started)
 		return -EAGAIN;
 	/* Only this slot's ring can cancel it. */
-	me->task->bound = true;
+	me->task->bound |= BY_CALL;
 	error = switchto_waiter_wait(&operation.waiter, until, true);
 	if (error)
 		give_up(me, &operation);
-	me->task->bound = false;
+	me->task->bound &= BY_SPAWN;
 	spent(me, operation.result);
 	if (flags)
 		*flags = operation.flags;

@@ -11,8 +11,10 @@
  * their party takes its nodes out. Until then nobody can destroy these.
  */
 #define _GNU_SOURCE
+#include "request.h"
 #include "sync.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,7 +108,8 @@ static char *place(struct switchto_chan *chan, size_t n)
 }
 
 /* Does it, if it can be done at once. @fire: whom to wake when the lock is released. */
-static bool try_send(struct switchto_chan *chan, const void *item, struct party **fire)
+static ALWAYS_INLINE bool try_send(struct switchto_chan *chan, const void *item,
+				   struct party **fire)
 {
 	struct node *receiver = node_claim(chan, &chan->receivers);
 
@@ -121,7 +124,7 @@ static bool try_send(struct switchto_chan *chan, const void *item, struct party 
 	return true;
 }
 
-static bool try_receive(struct switchto_chan *chan, void *item, struct party **fire)
+static ALWAYS_INLINE bool try_receive(struct switchto_chan *chan, void *item, struct party **fire)
 {
 	struct node *sender;
 
@@ -145,7 +148,7 @@ static bool try_receive(struct switchto_chan *chan, void *item, struct party **f
 }
 
 /* Can the case be done with? It was done, or its channel is closed. */
-static bool try_case(struct switchto_case *c, struct party **fire)
+static ALWAYS_INLINE bool try_case(struct switchto_case *c, struct party **fire)
 {
 	if (!c->chan)
 		return false;
@@ -261,6 +264,252 @@ static void add_all(struct party *party, struct node *nodes, struct switchto_cas
 	}
 }
 
+/* But that of case @done, which is out already. */
+static void take_out_all(struct node *nodes, struct switchto_case *cases, size_t count, size_t done)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (i == done || !cases[i].chan)
+			continue;
+		switchto_lock_inner(&cases[i].chan->lock);
+		node_remove(&nodes[i]);
+		switchto_mutex_unlock(&cases[i].chan->lock);
+	}
+}
+
+/* --- descriptors --- */
+
+/* try_case(), which is in line in switchto_select(). */
+static __attribute__((noinline)) bool try_one(struct switchto_case *c, struct party **fire)
+{
+	return try_case(c, fire);
+}
+
+/* How often to look at a descriptor for which another task waits, or that epoll does not take. */
+#define LOOK_AGAIN (13 * NSEC_PER_SEC / 1000)
+
+/* A case of a descriptor. */
+struct watch {
+	struct pollfd *poll; /* NULL: none, or it is off */
+	struct direction *direction;
+	struct mark *mark;
+	bool armed; /* the task is in the word */
+	bool gone;  /* the descriptor that it waited for */
+};
+
+static bool is_good(const struct switchto_case *c)
+{
+	const struct pollfd *poll = c->item;
+
+	if (c->op != SWITCHTO_POLL)
+		return c->op == SWITCHTO_SEND || c->op == SWITCHTO_RECEIVE;
+	if (c->chan)
+		return false;
+	return !poll || poll->fd < 0 || poll->events == POLLOUT ||
+	       (poll->events && !(poll->events & ~(POLLIN | POLLRDHUP)));
+}
+
+static void begin_watch(struct watch *watch, struct switchto_case *c)
+{
+	struct pollfd *poll = c->op == SWITCHTO_POLL ? c->item : NULL;
+
+	*watch = (struct watch){ .poll = poll && poll->fd >= 0 ? poll : NULL };
+	if (c->op == SWITCHTO_POLL)
+		c->closed = false;
+	if (poll)
+		poll->revents = 0;
+}
+
+/* Has it happened? Since closes_now() was @closes, the number may have been closed. */
+static bool try_watch(struct watch *watch, uint64_t closes)
+{
+	long found;
+
+	if (!watch->poll)
+		return false;
+	found = watch->gone || closed_since(watch->poll->fd, closes) ?
+			-EBADF :
+			switchto_poll_now(watch->poll->fd, watch->poll->events);
+	watch->poll->revents = (short)(found < 0 ? POLLNVAL : found);
+	return found;
+}
+
+/*
+ * Before the task is in the word: 0 or an error number. EALREADY: there was an event. EBUSY: it is to be
+ * looked at now and then.
+ */
+static int begin_to_watch(struct worker *me, struct watch *watch)
+{
+	const bool output = watch->poll->events == POLLOUT;
+	const int fd = watch->poll->fd;
+	struct mark *mark = mark_of((unsigned int)fd);
+	uintptr_t word = UNKNOWN;
+	int error;
+
+	watch->armed = false;
+	if (mark && atomic_load(&mark->sched) == me->sched)
+		word = atomic_load(output ? &mark->out.word : &mark->in.word);
+	if (word == UNKNOWN || word == UNARMED) {
+		error = switchto_mark_add(me->slot, fd, output);
+		if (error)
+			return error == EPERM ? EBUSY : error == EBADF ? EALREADY : error;
+		mark = mark_of((unsigned int)fd);
+	}
+	watch->mark = mark;
+	watch->direction = output ? &mark->out : &mark->in;
+	word = atomic_load(&watch->direction->word);
+	if (is_ready(word) &&
+	    (switchto_poll_now(fd, watch->poll->events) ||
+	     !atomic_compare_exchange_strong(&watch->direction->word, &word, NOT_READY)))
+		return EALREADY;
+	/* Others have their turn first. */
+	return mark_task(word) || atomic_load(&watch->direction->first) ? EBUSY : 0;
+}
+
+/* Puts the task into the word. False: there was an event, or another scheduler has the descriptor. */
+static bool arm(struct worker *me, struct watch *watch)
+{
+	uintptr_t seen = NOT_READY;
+
+	watch->armed = atomic_compare_exchange_strong(&watch->direction->word, &seen,
+						      (uintptr_t)me->task);
+	window();
+	/* Paired with the store in leave_other(), mark.c. */
+	return (watch->armed || mark_task(seen) == me->task) &&
+	       atomic_load(&watch->mark->sched) == me->sched;
+}
+
+/* False: there was an event, which may have been the end of the descriptor. */
+static bool disarm(struct worker *me, struct watch *watch, int error)
+{
+	bool none;
+
+	if (!watch->armed)
+		return true;
+	watch->armed = false;
+	none = take_back(me, &watch->direction->word);
+	watch->gone = !none && error == EBADF && atomic_load(&watch->direction->word) == UNKNOWN;
+	return none;
+}
+
+/* Whoever waits for its turn, or is at the mark just now with a wake for the caller. */
+static void leave_mark(const struct watch *watch)
+{
+	if (watch->poll && watch->mark &&
+	    (atomic_load(&watch->direction->first) ||
+	     atomic_load(&watch->direction->word) == UNKNOWN))
+		switchto_turn_end(watch->mark, watch->direction, NULL);
+}
+
+/* Waits until @party may be done, or there was an event: 0 or an error number. */
+static int wait_for_any(struct worker *me, struct party *party, struct watch *watches, size_t count,
+			nsec_t deadline)
+{
+	bool stays = false, looks = false, event = false;
+	nsec_t until = deadline;
+	int error = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		watches[i].mark = NULL;
+		if (!watches[i].poll)
+			continue;
+		error = begin_to_watch(me, &watches[i]);
+		looks |= error == EBUSY;
+		if (error == EBUSY)
+			watches[i].mark = NULL;
+		else if (error)
+			return error == EALREADY ? 0 : error;
+	}
+	if (looks && switchto_now() + LOOK_AGAIN < until)
+		until = switchto_now() + LOOK_AGAIN;
+	if (!enter_task(me))
+		return not_entered(me);
+	prepare(me->task, WAITING);
+	for (size_t i = 0; i < count; i++)
+		if (watches[i].poll && watches[i].mark)
+			stays |= !arm(me, &watches[i]);
+	if (task_cancelled(me))
+		error = ECANCELED;
+	else if (stays || atomic_load(&party->waiter.fired))
+		switchto_sleep_stay(me);
+	else
+		error = switchto_sleep(me, until, WAITING_IO);
+	window();
+	for (size_t i = 0; i < count; i++)
+		event |= !disarm(me, &watches[i], error);
+	leave(me);
+	for (size_t i = 0; i < count; i++)
+		leave_mark(&watches[i]);
+	/* What came as well is looked at first, and the error comes after that. */
+	if (event || error == EBADF || (error == ETIMEDOUT && until < deadline))
+		return 0;
+	return error == EBUSY ? 0 : error;
+}
+
+/* switchto_select(), with cases of descriptors. */
+static __attribute__((noinline)) int select_with(struct switchto_case *cases, size_t count,
+						 const struct timespec *deadline)
+{
+	const nsec_t until = switchto_deadline(deadline);
+	const uint64_t closes = closes_now();
+	struct worker *me = current_task();
+	struct watch watches[SWITCHTO_SELECT_MAX];
+	struct node nodes[SWITCHTO_SELECT_MAX];
+	struct party party, *fire = NULL;
+	size_t done, on = 0;
+	int error;
+
+	if (!me)
+		return -1;
+	for (size_t i = 0; i < count; i++) {
+		if (!is_good(&cases[i]))
+			return fail(EINVAL);
+		begin_watch(&watches[i], &cases[i]);
+		on += cases[i].chan || watches[i].poll;
+	}
+	if (!on && until == NEVER)
+		return fail(EINVAL);
+	for (;;) {
+		bool found[SWITCHTO_SELECT_MAX];
+
+		for (size_t i = 0; i < count; i++)
+			found[i] = try_watch(&watches[i], closes);
+		lock_all(cases, count);
+		for (done = 0; done < count && !found[done] && !try_one(&cases[done], &fire);)
+			done++;
+		if (done < count)
+			break;
+		party = (struct party){ .done = 0 };
+		switchto_waiter_begin(&party.waiter);
+		add_all(&party, nodes, cases, count);
+		unlock_all(cases, count);
+		error = wait_for_any(me, &party, watches, count, until);
+		window();
+		if (error == EPERM)
+			return fail(error);
+		done = 0;
+		/* Nobody may claim it from now on. */
+		if (!atomic_compare_exchange_strong(&party.done, &done, count + 1))
+			switchto_waiter_wait(&party.waiter, NEVER, false);
+		done = atomic_load(&party.done) - 1;
+		take_out_all(nodes, cases, count, done);
+		if (done < count) {
+			cases[done].closed = party.closed;
+			return (int)done;
+		}
+		if (error)
+			return switchto_dispatch_fail(error);
+	}
+	unlock_all(cases, count);
+	if (fire)
+		switchto_waiter_fire(NULL, &fire->waiter);
+	spent(me, 0);
+	/* Those of later cases are not told. */
+	for (size_t i = done + 1; i < count; i++)
+		if (watches[i].poll)
+			watches[i].poll->revents = 0;
+	return (int)done;
+}
+
 int switchto_select(struct switchto_case *cases, size_t count, const struct timespec *deadline)
 {
 	nsec_t until = switchto_deadline(deadline);
@@ -272,8 +521,9 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 	if (until < 0 || !cases || !count || count > SWITCHTO_SELECT_MAX)
 		return fail(EINVAL);
 	for (size_t i = 0; i < count; i++) {
-		if (cases[i].op != SWITCHTO_SEND && cases[i].op != SWITCHTO_RECEIVE)
-			return fail(EINVAL);
+		if (unlikely((unsigned int)cases[i].op > SWITCHTO_RECEIVE))
+			return cases[i].op == SWITCHTO_POLL ? select_with(cases, count, deadline) :
+							      fail(EINVAL);
 		on += !!cases[i].chan;
 	}
 	/* Nothing would ever end it. */
@@ -306,13 +556,7 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 		error = 0;
 	}
 	done = atomic_load(&party.done) - 1;
-	for (size_t i = 0; i < count; i++) {
-		if (i == done || !cases[i].chan)
-			continue;
-		switchto_lock_inner(&cases[i].chan->lock);
-		node_remove(&nodes[i]);
-		switchto_mutex_unlock(&cases[i].chan->lock);
-	}
+	take_out_all(nodes, cases, count, done);
 	if (error)
 		return fail(error);
 	cases[done].closed = party.closed;
@@ -324,6 +568,8 @@ int switchto_chan_send(struct switchto_chan *chan, const void *item,
 {
 	struct switchto_case c = { chan, SWITCHTO_SEND, (void *)item, false };
 
+	if (unlikely(!chan))
+		return fail(EINVAL);
 	if (switchto_select(&c, 1, deadline) == -1)
 		return -1;
 	return c.closed ? fail(EPIPE) : 0;
@@ -333,6 +579,8 @@ int switchto_chan_recv(struct switchto_chan *chan, void *item, const struct time
 {
 	struct switchto_case c = { chan, SWITCHTO_RECEIVE, item, false };
 
+	if (unlikely(!chan))
+		return fail(EINVAL);
 	if (switchto_select(&c, 1, deadline) == -1)
 		return -1;
 	return c.closed ? fail(EPIPE) : 0;

@@ -4,6 +4,20 @@
 #include "poll.h"
 #include "ring.h"
 
+/* slot->spare where threads are counted: each is for any slot. */
+#define NO_SPARE ((struct worker *)1)
+
+static inline bool is_spare(const struct worker *spare)
+{
+	return (uintptr_t)spare > (uintptr_t)NO_SPARE;
+}
+
+void switchto_dispatch_begin_slot(struct slot *slot)
+{
+	if (slot->sched->max_threads)
+		slot->spare = NO_SPARE;
+}
+
 /* --- what is to be done before a task is picked --- */
 
 /* When to submit again what the kernel had no memory for. */
@@ -140,11 +154,24 @@ static ALWAYS_INLINE void count_poll(struct slot *slot)
 	atomic_store_explicit(&slot->polls, polls + 1, memory_order_relaxed);
 }
 
+/* @task is held no longer: it has a worker. Inside of @slot. */
+static inline void ready_held(struct slot *slot, struct switchto_task *task)
+{
+	if (task)
+		switchto_wake_ready(slot, task, SWITCHTO_NEW);
+}
+
+void switchto_dispatch_idle(struct worker *me, struct slot *slot)
+{
+	ready_held(slot, switchto_pool_idle(me));
+}
+
 /* The spare worker is for any slot. */
 static void give_spare(struct slot *slot)
 {
-	if (slot->spare)
-		switchto_pool_idle(slot->spare);
+	if (!is_spare(slot->spare))
+		return;
+	ready_held(slot, switchto_pool_idle(slot->spare));
 	slot->spare = NULL;
 }
 
@@ -281,7 +308,7 @@ static struct worker *begin_with(struct worker *worker, struct slot *slot,
 {
 	if (unlikely(slot->waited) || is_short_of_workers(slot->sched)) {
 		slot->waited = false;
-		atomic_store(&slot->sched->wants_worker, false);
+		atomic_fetch_and(&slot->sched->wants_worker, ~(unsigned int)TOO_FEW);
 	}
 	task->worker = worker;
 	worker->task = task;
@@ -298,9 +325,10 @@ __attribute__((noinline)) struct worker *switchto_dispatch_begin(struct slot *sl
 		give_spare(slot);
 	} else {
 		worker = slot->spare;
-		slot->spare = NULL;
-		if (unlikely(!worker))
+		if (unlikely(!is_spare(worker)))
 			worker = switchto_pool_take(slot->sched);
+		else
+			slot->spare = NULL;
 	}
 	if (likely(worker))
 		return begin_with(worker, slot, task);
@@ -321,8 +349,10 @@ static struct worker *take_from_others(struct slot *slot)
 		if (other == slot)
 			continue;
 		if (visit(other, owner)) {
-			worker = other->spare;
-			other->spare = NULL;
+			if (is_spare(other->spare)) {
+				worker = other->spare;
+				other->spare = NULL;
+			}
 			end_visit(other, owner);
 		} else {
 			switchto_inbox_wake(other);
@@ -335,11 +365,16 @@ bool switchto_dispatch_make(struct worker *me)
 {
 	struct slot *slot = me->slot;
 	struct switchto_task *task = slot->begins;
-	struct worker *worker = switchto_pool_create(slot->sched);
+	struct worker *worker = switchto_pool_create(slot->sched, RUNS_TASKS);
 
 	slot->begins = NULL;
+	if (!worker && errno == EBUSY) {
+		worker = switchto_pool_hold(slot->sched, task);
+		if (!worker)
+			return true;
+	}
 	if (!worker) {
-		atomic_store(&slot->sched->wants_worker, true);
+		atomic_fetch_or(&slot->sched->wants_worker, TOO_FEW);
 		worker = take_from_others(slot);
 	}
 	if (worker)

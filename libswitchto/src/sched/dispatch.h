@@ -56,6 +56,9 @@ int switchto_dispatch_fail(int error);
  */
 bool switchto_dispatch(struct worker *me);
 
+/* @slot is new. */
+void switchto_dispatch_begin_slot(struct slot *slot);
+
 /* The end of hand_over(), if there is no grant yet. @result is that of switchto_switch(). */
 bool switchto_dispatch_switched(struct worker *me, pid_t result);
 
@@ -77,10 +80,13 @@ struct worker *switchto_dispatch_begin(struct slot *slot, struct switchto_task *
  */
 bool switchto_dispatch_make(struct worker *me);
 
+/* @me has no task any more. If one is held, it takes that, which is ready then. Inside of @slot. */
+void switchto_dispatch_idle(struct worker *me, struct slot *slot);
+
 /* Another slot has found no worker, nor made one. */
 static inline bool is_short_of_workers(struct switchto_sched *sched)
 {
-	return unlikely(atomic_load_explicit(&sched->wants_worker, memory_order_relaxed));
+	return unlikely(atomic_load_explicit(&sched->wants_worker, memory_order_relaxed) & TOO_FEW);
 }
 
 /*
@@ -98,7 +104,7 @@ static ALWAYS_INLINE bool hand_over(struct worker *me, struct slot *slot, struct
 		if (likely(!slot->spare))
 			slot->spare = me;
 		else
-			switchto_pool_idle(me);
+			switchto_dispatch_idle(me, slot);
 		window();
 	}
 	result = switchto_switch(pass(slot, epoch, next));

@@ -44,10 +44,34 @@ static struct switchto_entry *pick(void *queue)
 	return edf->heap ? heap_take(&edf->heap, is_before) : list_take(&edf->rest);
 }
 
+/* Out of the heap and back, and so all others of it: nothing says where in it @entry is. */
+static void change(void *queue, struct switchto_entry *entry, const struct switchto_task_attr *attr)
+{
+	struct edf *edf = queue;
+	struct switchto_entry *all = NULL, *next;
+	bool queued = list_remove(&edf->rest, entry);
+
+	while ((next = heap_take(&edf->heap, is_before))) {
+		queued |= next == entry;
+		if (next == entry)
+			continue;
+		next->next = all;
+		all = next;
+	}
+	for (; all; all = next) {
+		next = all->next;
+		heap_add(&edf->heap, all, is_before);
+	}
+	entry->attr = *attr;
+	if (queued)
+		enqueue(queue, entry, SWITCHTO_YIELDED);
+}
+
 const struct switchto_policy switchto_edf = {
 	.name = "edf",
 	.queue_size = sizeof(struct edf),
 	.enqueue = enqueue,
 	.pick = pick,
 	.steal = pick,
+	.change = change,
 };

@@ -91,10 +91,17 @@ static void end(void *queue, const struct switchto_entry *entry)
 		fair->last = LONGEST;
 }
 
+/* A weight counts from the end of the next run on: nothing in the heap depends on it. */
+static void change(void *queue, struct switchto_entry *entry, const struct switchto_task_attr *attr)
+{
+	entry->attr = *attr;
+}
+
 const struct switchto_policy switchto_fair = {
 	.name = "fair",
 	.queue_size = sizeof(struct fair),
 	.enqueue = enqueue,
 	.pick = pick,
 	.end = end,
+	.change = change,
 };

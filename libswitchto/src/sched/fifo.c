@@ -9,10 +9,16 @@ static struct switchto_entry *steal(void *queue)
 	return list_take(fifo->others.first ? &fifo->others : &fifo->woken);
 }
 
+static void change(void *queue, struct switchto_entry *entry, const struct switchto_task_attr *attr)
+{
+	entry->attr = *attr;
+}
+
 const struct switchto_policy switchto_fifo = {
 	.name = "fifo",
 	.queue_size = sizeof(struct fifo),
 	.enqueue = fifo_enqueue,
 	.pick = fifo_pick,
+	.change = change,
 	.steal = steal,
 };

@@ -28,7 +28,7 @@ static long on_ring(struct worker *me, const struct request *r)
 			result = switchto_await_file(r->number, r->fd, r->a, r->b, r->c,
 						     r->deadline);
 		while (result == -EINTR);
-		if (result != -ECANCELED || atomic_load(&me->task->cancelled))
+		if (result != -ECANCELED || is_cancelled(me->task))
 			return result;
 	}
 	return switchto_request_block(me, r);

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "inbox.h"
 
+#include <stdlib.h>
+
 void switchto_inbox_wake(struct slot *slot)
 {
 	const uint64_t one = 1;
@@ -31,6 +33,35 @@ void switchto_inbox_push(struct slot *slot, struct switchto_task *task, enum swi
 	switchto_inbox_wake(slot);
 }
 
+/* The task may have ended since, and its memory be another one's; or another slot has stolen it. */
+static __attribute__((noinline)) void make_change(struct slot *slot, struct change *change)
+{
+	struct switchto_task *task = change->whose;
+	struct slot *now = __atomic_load_n(&task->slot, __ATOMIC_ACQUIRE);
+	const bool same = atomic_load(&task->serial) == change->serial &&
+			  atomic_load(&task->state) != FINISHED;
+
+	/* One of this slot ends in this slot: not just now. */
+	if (same && now != slot) {
+		switchto_inbox_push(now, &change->task, CHANGES);
+		return;
+	}
+	if (same)
+		change_attr(slot, task, &change->task.entry.attr);
+	free(change);
+}
+
+void switchto_inbox_end(struct slot *slot)
+{
+	struct switchto_task *task = atomic_load(&slot->inbox), *next;
+
+	for (; task; task = next) {
+		next = task->next;
+		if (task->why == CHANGES)
+			free(task);
+	}
+}
+
 /* In the order in which they came. */
 __attribute__((noinline)) void switchto_inbox_empty(struct slot *slot)
 {
@@ -45,7 +76,10 @@ __attribute__((noinline)) void switchto_inbox_empty(struct slot *slot)
 	}
 	for (; oldest; oldest = next) {
 		next = oldest->next;
-		queue_claimed(slot, oldest, oldest->why);
+		if (unlikely(oldest->why == CHANGES))
+			make_change(slot, (struct change *)oldest);
+		else
+			queue_claimed(slot, oldest, oldest->why);
 	}
 }
 

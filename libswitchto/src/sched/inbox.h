@@ -51,8 +51,30 @@ static inline bool has_ready(struct slot *slot)
 
 /* @task, which has been claimed, into the inbox of @slot: any thread. */
 void switchto_inbox_push(struct slot *slot, struct switchto_task *task, enum switchto_reason why);
+/* The changes that are left in it: the scheduler ends. */
+void switchto_inbox_end(struct slot *slot);
 /* All of the inbox into the queue, inside of @slot. */
 void switchto_inbox_empty(struct slot *slot);
+/*
+ * What is no task, but says that one is to have other attributes: task is a copy of what says whose they
+ * are. Freed when that is done.
+ */
+struct change {
+	struct switchto_task task; /* entry.attr: the new ones; next, why */
+	struct switchto_task *whose;
+	uint32_t serial;
+};
+
+/* task->why of it. */
+#define CHANGES ((enum switchto_reason)16)
+
+/* @task, of @slot, has @attr from now on: inside of the slot. */
+static inline void change_attr(struct slot *slot, struct switchto_task *task,
+			       const struct switchto_task_attr *attr)
+{
+	slot->sched->policy->change(slot->queue, &task->entry, attr);
+}
+
 /* Ends the sleep of who polls, if it sleeps. */
 void switchto_inbox_wake(struct slot *slot);
 

@@ -28,6 +28,21 @@ static inline struct switchto_entry *list_take(struct list *list)
 	return entry;
 }
 
+/* False: @entry is not in @list. */
+static inline bool list_remove(struct list *list, struct switchto_entry *entry)
+{
+	struct switchto_entry **at = &list->first, *before = NULL;
+
+	for (; *at && *at != entry; at = &before->next)
+		before = *at;
+	if (!*at)
+		return false;
+	*at = entry->next;
+	if (list->last == entry)
+		list->last = before;
+	return true;
+}
+
 /*
  * A skew heap (Sleator and Tarjan, 1986): next and prev are the two children. Each step of a merge
  * exchanges them, which makes it logarithmic on average over the calls. Of two that are equal, either

@@ -327,11 +327,21 @@ static void count_lateness(struct switchto_sched *sched, struct pace *pace, nsec
 			sched->slot[i].seen = (struct seen){ 0 };
 }
 
+static void set_name(const struct switchto_sched *sched)
+{
+	char name[16];
+
+	snprintf(name, sizeof(name), "%.11s/mon", sched->name);
+	pthread_setname_np(pthread_self(), name);
+}
+
 static void *monitor(void *arg)
 {
 	struct switchto_sched *sched = arg;
 	struct pace pace = { .spare = switchto_cpus() > sched->slots };
 
+	if (sched->name[0])
+		set_name(sched);
 	pace.busy = pace.spare ? BUSY : BUSY_NO_SPARE_CPU;
 	if (pace.busy > sched->slice)
 		pace.busy = sched->slice > ALERT ? sched->slice : ALERT;
@@ -344,6 +354,7 @@ static void *monitor(void *arg)
 
 		switchto_owner_check_fork(sched);
 		verify(sched);
+		switchto_pool_trim(sched);
 		/*
 		 * A region that begins now ends a long sleep, see switchto_block_begin(). One that has
 		 * begun since the look does not: others may have had the CPU for long meanwhile.

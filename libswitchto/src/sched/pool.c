@@ -7,21 +7,50 @@
 
 /* --- workers --- */
 
-struct worker *switchto_pool_create(struct switchto_sched *sched)
+/* One more for tasks. False: there are as many as there may be. */
+static bool count_one(struct switchto_sched *sched)
+{
+	if (atomic_fetch_add(&sched->threads, 1) < sched->max_threads || !sched->max_threads)
+		return true;
+	atomic_fetch_sub(&sched->threads, 1);
+	return false;
+}
+
+static void set_attr(const struct switchto_sched *sched, pthread_attr_t *attr, int *error)
+{
+	if (sched->stack_size)
+		*error = pthread_attr_setstacksize(attr, sched->stack_size);
+	if (!*error && sched->guard_size)
+		*error = pthread_attr_setguardsize(attr, sched->guard_size > 0 ?
+								 (size_t)sched->guard_size :
+								 0);
+}
+
+struct worker *switchto_pool_create(struct switchto_sched *sched, int serves)
 {
 	// cppcheck-suppress unreadVariable
 	NO_CANCELLATION;
-	struct worker *worker = calloc(1, sizeof(*worker));
+	struct worker *worker;
 	pthread_attr_t attr;
 	sigset_t mask;
 	sem_t begun;
 	int error, place;
 
-	if (!worker)
+	if (serves == RUNS_TASKS && !count_one(sched)) {
+		errno = EBUSY;
 		return NULL;
+	}
+	worker = calloc(1, sizeof(*worker));
+	if (!worker) {
+		if (serves == RUNS_TASKS)
+			atomic_fetch_sub(&sched->threads, 1);
+		errno = ENOMEM;
+		return NULL;
+	}
 	/* It would have the mask of a caller that is bound. */
 	place = switchto_place(SWITCHTO_FREE);
 	worker->sched = sched;
+	worker->serves = serves;
 	worker->fp = sched->fp;
 	worker->begun = &begun;
 	sem_init(&begun, 0, 0);
@@ -29,8 +58,7 @@ struct worker *switchto_pool_create(struct switchto_sched *sched)
 	pthread_sigmask(SIG_SETMASK, &sched->mask, &mask);
 	error = pthread_attr_init(&attr);
 	if (!error) {
-		if (sched->stack_size)
-			error = pthread_attr_setstacksize(&attr, sched->stack_size);
+		set_attr(sched, &attr, &error);
 		if (!error)
 			error = pthread_create(&worker->pthread, &attr, sched->main, worker);
 		pthread_attr_destroy(&attr);
@@ -49,6 +77,8 @@ struct worker *switchto_pool_create(struct switchto_sched *sched)
 		switchto_place(place);
 	if (error) {
 		free(worker);
+		if (serves == RUNS_TASKS)
+			atomic_fetch_sub(&sched->threads, 1);
 		errno = error;
 		return NULL;
 	}
@@ -71,14 +101,138 @@ struct worker *switchto_pool_take(struct switchto_sched *sched)
 	return worker;
 }
 
-void switchto_pool_idle(struct worker *worker)
+struct worker *switchto_pool_hold(struct switchto_sched *sched, struct switchto_task *task)
 {
-	struct switchto_sched *sched = worker->sched;
+	struct worker *worker;
 
 	pthread_mutex_lock(&sched->lock);
-	worker->next_idle = sched->idle;
-	sched->idle = worker;
+	worker = sched->idle;
+	if (worker) {
+		sched->idle = worker->next_idle;
+	} else {
+		task->next = NULL;
+		if (sched->first_held)
+			sched->last_held->next = task;
+		else
+			sched->first_held = task;
+		sched->last_held = task;
+		atomic_fetch_or(&sched->wants_worker, TASKS_HELD);
+	}
 	pthread_mutex_unlock(&sched->lock);
+	return worker;
+}
+
+/* With the lock. */
+static struct switchto_task *take_held(struct worker *worker)
+{
+	struct switchto_sched *sched = worker->sched;
+	struct switchto_task *task = sched->first_held;
+
+	if (likely(!task))
+		return NULL;
+	sched->first_held = task->next;
+	if (!sched->first_held)
+		atomic_fetch_and(&sched->wants_worker, ~(unsigned int)TASKS_HELD);
+	task->worker = worker;
+	worker->task = task;
+	return task;
+}
+
+struct switchto_task *switchto_pool_take_held(struct worker *worker)
+{
+	struct switchto_sched *sched = worker->sched;
+	struct switchto_task *task = NULL;
+
+	pthread_mutex_lock(&sched->lock);
+	/* Owner of one slot, it must not have a task of another one. */
+	if (sched->first_held && sched->first_held->slot == worker->slot)
+		task = take_held(worker);
+	pthread_mutex_unlock(&sched->lock);
+	return task;
+}
+
+struct switchto_task *switchto_pool_idle(struct worker *worker)
+{
+	struct switchto_sched *sched = worker->sched;
+	struct switchto_task *task;
+
+	pthread_mutex_lock(&sched->lock);
+	task = take_held(worker);
+	if (likely(!task)) {
+		worker->next_idle = sched->idle;
+		sched->idle = worker;
+	}
+	pthread_mutex_unlock(&sched->lock);
+	return task;
+}
+
+/* With the lock: those that were idle at the last look, too, beyond what is to stay. */
+static struct worker *take_old(struct switchto_sched *sched)
+{
+	struct worker **at = &sched->idle, *worker, *old = NULL;
+	unsigned int stay = sched->idle_threads;
+
+	while ((worker = *at)) {
+		if (stay) {
+			stay--;
+		} else if (worker->seen && worker->seen_epoch == worker->epoch) {
+			*at = worker->next_idle;
+			worker->next_idle = old;
+			old = worker;
+			atomic_store(&worker->exits, true);
+			continue;
+		}
+		worker->seen = true;
+		worker->seen_epoch = worker->epoch;
+		at = &worker->next_idle;
+	}
+	for (at = &sched->workers; old && (worker = *at);)
+		if (atomic_load(&worker->exits))
+			*at = worker->next;
+		else
+			at = &worker->next;
+	return old;
+}
+
+/* Looks at the idle ones so often. */
+#define IDLE_FOR NSEC_PER_SEC
+
+void switchto_pool_trim(struct switchto_sched *sched)
+{
+	struct worker **at = &sched->ending, *worker, *next;
+	nsec_t now;
+
+	if (likely(!sched->idle_threads))
+		return;
+	now = switchto_now();
+	if (now - sched->trimmed < IDLE_FOR)
+		return;
+	sched->trimmed = now;
+	/* Destructors of thread-local variables may take long: nobody waits for them here. */
+	while ((worker = *at)) {
+		if (pthread_tryjoin_np(worker->pthread, NULL)) {
+			at = &worker->next_idle;
+		} else {
+			*at = worker->next_idle;
+			free(worker);
+		}
+	}
+	pthread_mutex_lock(&sched->lock);
+	worker = take_old(sched);
+	pthread_mutex_unlock(&sched->lock);
+	for (; worker; worker = next) {
+		next = worker->next_idle;
+		worker->next_idle = sched->ending;
+		sched->ending = worker;
+		atomic_fetch_sub(&sched->threads, 1);
+		switchto_resume(worker->tid);
+	}
+}
+
+static void join_worker(struct worker *worker)
+{
+	pthread_join(worker->pthread, NULL);
+	free(worker);
 }
 
 void switchto_pool_end(struct switchto_sched *sched)
@@ -92,9 +246,13 @@ void switchto_pool_end(struct switchto_sched *sched)
 	}
 	while ((worker = sched->workers)) {
 		sched->workers = worker->next;
-		pthread_join(worker->pthread, NULL);
-		free(worker);
+		join_worker(worker);
 	}
+	while ((worker = sched->ending)) {
+		sched->ending = worker->next_idle;
+		join_worker(worker);
+	}
+	atomic_store(&sched->threads, 0);
 }
 
 /* --- tasks --- */

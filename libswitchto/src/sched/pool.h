@@ -6,14 +6,24 @@
 #include "types.h"
 
 /*
- * A new worker, parked; or NULL and errno. Its TID is known: somebody will switch to it. The caller is
- * no task: a thread begins with the credentials, CPUs and so on of the one that makes it.
+ * A new worker, parked, for tasks or for slot @serves; or NULL and errno. EBUSY: there are as many for
+ * tasks as there may be. Its TID is known: somebody will switch to it. The caller is no task: a thread
+ * begins with the credentials, CPUs and so on of the one that makes it.
  */
-struct worker *switchto_pool_create(struct switchto_sched *sched);
+struct worker *switchto_pool_create(struct switchto_sched *sched, int serves);
 /* An idle one, or NULL. */
 struct worker *switchto_pool_take(struct switchto_sched *sched);
-/* @worker has no task: it may get one of anybody. */
-void switchto_pool_idle(struct worker *worker);
+/* An idle one for @task; or NULL, and @task is held until there is one. */
+struct worker *switchto_pool_hold(struct switchto_sched *sched, struct switchto_task *task);
+/*
+ * @worker has no task: it may get one of anybody. If one is held, it gets that, and the caller, who is
+ * inside of @slot, makes it ready.
+ */
+struct switchto_task *switchto_pool_idle(struct worker *worker);
+/* The same of one that goes on otherwise. NULL: the next one is not held for its slot. */
+struct switchto_task *switchto_pool_take_held(struct worker *worker);
+/* Ends those that have been idle for long, beyond what is to stay. Of the monitor. */
+void switchto_pool_trim(struct switchto_sched *sched);
 /* Ends them all. */
 void switchto_pool_end(struct switchto_sched *sched);
 

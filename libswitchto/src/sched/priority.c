@@ -9,15 +9,20 @@ struct levels {
 
 _Static_assert(SWITCHTO_PRIORITIES <= 64, "levels.filled has a bit for each");
 
+static int level_of(const struct switchto_entry *entry)
+{
+	const int priority = entry->attr.priority;
+
+	if (priority < 0)
+		return 0;
+	return priority < SWITCHTO_PRIORITIES ? priority : SWITCHTO_PRIORITIES - 1;
+}
+
 static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
 {
 	struct levels *levels = queue;
-	int priority = entry->attr.priority;
+	const int priority = level_of(entry);
 
-	if (priority < 0)
-		priority = 0;
-	if (priority >= SWITCHTO_PRIORITIES)
-		priority = SWITCHTO_PRIORITIES - 1;
 	list_add(&levels->level[priority], entry);
 	levels->filled |= UINT64_C(1) << priority;
 }
@@ -37,10 +42,24 @@ static struct switchto_entry *pick(void *queue)
 	return entry;
 }
 
+static void change(void *queue, struct switchto_entry *entry, const struct switchto_task_attr *attr)
+{
+	struct levels *levels = queue;
+	const int before = level_of(entry);
+	const bool queued = list_remove(&levels->level[before], entry);
+
+	if (!levels->level[before].first)
+		levels->filled &= ~(UINT64_C(1) << before);
+	entry->attr = *attr;
+	if (queued)
+		enqueue(queue, entry, SWITCHTO_YIELDED);
+}
+
 const struct switchto_policy switchto_priority = {
 	.name = "priority",
 	.queue_size = sizeof(struct levels),
 	.enqueue = enqueue,
 	.pick = pick,
 	.steal = pick,
+	.change = change,
 };

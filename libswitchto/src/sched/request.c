@@ -71,7 +71,7 @@ static int begin_to_block(struct worker *me, const struct timespec *deadline)
 {
 	if (switchto_deadline(deadline) < 0)
 		return EINVAL;
-	if (atomic_load(&me->task->cancelled))
+	if (is_cancelled(me->task))
 		return ECANCELED;
 	return switchto_block_begin() ? errno : 0;
 }

@@ -54,6 +54,7 @@ static int begin_slot(struct slot *slot, struct switchto_sched *sched)
 	if (!__builtin_add_overflow(sched->policy->queue_size,
 				    sched->wrapped ? sched->wrapped->queue_size : 0, &size))
 		slot->queue = calloc(1, size);
+	switchto_dispatch_begin_slot(slot);
 	slot->epoll = slot->event = -1;
 	pthread_mutex_init(&slot->adds, NULL);
 	/* Nobody owns it, and nobody may take it. */
@@ -70,6 +71,7 @@ static int begin_slot(struct slot *slot, struct switchto_sched *sched)
 
 static void end_slot(struct slot *slot)
 {
+	switchto_inbox_end(slot);
 	switchto_ring_end(slot);
 	switchto_poll_end(slot);
 	free(slot->timers.heap);
@@ -146,18 +148,18 @@ static void watch_forks(void)
 /* --- the calls --- */
 
 /* Can there be threads with such a stack? Also of the C library's own, and for thread-local storage. */
-static int try_stack_size(struct switchto_sched *sched)
+static int try_stack(struct switchto_sched *sched)
 {
 	pthread_attr_t attr;
 	int error = pthread_attr_init(&attr);
 
 	if (!error) {
-		error = pthread_attr_setstacksize(&attr, sched->stack_size);
+		error = sched->stack_size ? pthread_attr_setstacksize(&attr, sched->stack_size) : 0;
 		pthread_attr_destroy(&attr);
 	}
 	if (error)
 		return error;
-	if (!switchto_pool_create(sched))
+	if (!switchto_pool_create(sched, RUNS_TASKS))
 		return errno;
 	/* The first run makes its own. */
 	switchto_pool_end(sched);
@@ -169,8 +171,8 @@ static bool is_possible(const struct switchto_sched_options *options)
 	return options->slots <= 1024 &&
 	       !(options->flags & ~(unsigned int)(SWITCHTO_STEAL | SWITCHTO_MEASURE)) &&
 	       (!options->place || options->place == SWITCHTO_NO_PLACE) &&
-	       options->slice >= SWITCHTO_NO_SLICE && options->policy->enqueue &&
-	       options->policy->pick &&
+	       options->slice >= SWITCHTO_NO_SLICE && options->guard_size >= SWITCHTO_NO_GUARD &&
+	       options->policy->enqueue && options->policy->pick &&
 	       (!(options->flags & SWITCHTO_STEAL) || options->policy->steal);
 }
 
@@ -240,6 +242,11 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	sched->main = switchto_worker_main;
 	sched->report = chosen.report;
 	sched->stack_size = chosen.stack_size;
+	sched->guard_size = chosen.guard_size;
+	sched->max_threads = chosen.max_threads;
+	sched->idle_threads = chosen.idle_threads;
+	if (chosen.name)
+		strncpy(sched->name, chosen.name, sizeof(sched->name) - 1);
 	sched->slice = chosen.slice < 0 ? NEVER : chosen.slice ? chosen.slice : SLICE;
 	sched->generation = switchto_generation;
 	sched->together = keeps_together(&chosen);
@@ -249,8 +256,8 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	while (!error && sched->slots < chosen.slots) {
 		error = begin_slot(&sched->slot[sched->slots++], sched);
 	}
-	if (!error && sched->stack_size)
-		error = try_stack_size(sched);
+	if (!error && (sched->stack_size || sched->guard_size))
+		error = try_stack(sched);
 	if (error) {
 		free_sched(sched);
 		return fail(error);
@@ -261,6 +268,15 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	pthread_mutex_unlock(&all_lock);
 	*sched_out = sched;
 	return 0;
+}
+
+unsigned int switchto_sched_slots(const struct switchto_sched *sched)
+{
+	if (!sched) {
+		errno = EINVAL;
+		return 0;
+	}
+	return sched->slots;
 }
 
 const char *switchto_sched_engine(const struct switchto_sched *sched)
@@ -280,7 +296,7 @@ static int run_slots(struct switchto_sched *sched, struct worker *me)
 
 	/* With one, all tasks can run. */
 	if (!sched->has_worker) {
-		worker = switchto_pool_create(sched);
+		worker = switchto_pool_create(sched, RUNS_TASKS);
 		if (!worker)
 			return errno;
 		switchto_pool_idle(worker);
@@ -290,7 +306,7 @@ static int run_slots(struct switchto_sched *sched, struct worker *me)
 		struct slot *slot = &sched->slot[i];
 
 		if (!slot->dispatcher)
-			slot->dispatcher = switchto_pool_create(sched);
+			slot->dispatcher = switchto_pool_create(sched, (int)i);
 		if (!slot->dispatcher)
 			return errno;
 	}
@@ -366,6 +382,60 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags)
 		pthread_mutex_unlock(&sched->lock);
 	}
 	return 0;
+}
+
+/* 0 or an error number. */
+static int bad_sched(const struct switchto_sched *sched)
+{
+	return !sched ? EINVAL : is_parents(sched) ? EPERM : 0;
+}
+
+int switchto_sched_restart(struct switchto_sched *sched)
+{
+	const int error = bad_sched(sched);
+
+	if (error)
+		return fail(error);
+	if (atomic_load(&sched->running))
+		return switchto_dispatch_fail(EBUSY);
+	atomic_store(&sched->cancels, false);
+	atomic_store(&sched->stopping, false);
+	return 0;
+}
+
+int switchto_sched_hold(struct switchto_sched *sched)
+{
+	const int error = bad_sched(sched);
+
+	if (error)
+		return fail(error);
+	/* As a task that another thread spawns: dispatchers may be about to end just now. */
+	pthread_mutex_lock(&sched->lock);
+	atomic_fetch_add(&sched->holds, 1);
+	atomic_fetch_add(&sched->tasks, 1);
+	if (sched->waiting)
+		switchto_worker_next_round(sched);
+	pthread_mutex_unlock(&sched->lock);
+	return spent_by(switchto_current);
+}
+
+int switchto_sched_release(struct switchto_sched *sched)
+{
+	const int error = bad_sched(sched);
+	unsigned int holds;
+
+	if (error)
+		return fail(error);
+	holds = atomic_load(&sched->holds);
+	do
+		if (!holds)
+			return switchto_dispatch_fail(EINVAL);
+	while (!atomic_compare_exchange_weak(&sched->holds, &holds, holds - 1));
+	/* Its run may return at once, and the scheduler be destroyed. */
+	atomic_fetch_add(&sched->visitors, 1);
+	switchto_worker_task_ended(sched);
+	atomic_fetch_sub(&sched->visitors, 1);
+	return spent_by(switchto_current);
 }
 
 int switchto_sched_destroy(struct switchto_sched *sched)

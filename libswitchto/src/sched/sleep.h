@@ -15,7 +15,7 @@ bool switchto_sleep_stay(struct worker *me);
  */
 static inline bool task_cancelled(struct worker *me)
 {
-	if (likely(!atomic_load(&me->task->cancelled)))
+	if (likely(!is_cancelled(me->task)))
 		return false;
 	switchto_sleep_stay(me);
 	return true;

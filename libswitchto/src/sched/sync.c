@@ -16,6 +16,9 @@
 #define _GNU_SOURCE
 #include "sync.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 enum {
 	LOCKED = 1,
 	WOKEN = 2,
@@ -37,7 +40,30 @@ struct queued {
 	nsec_t since; /* when it was first woken for the mutex; 0: not yet */
 	nsec_t seen;  /* when unlock looked at the clock; and how many do not look from then on */
 	unsigned int unseen;
-	bool given; /* the mutex; set before it is woken */
+	bool given;		     /* the mutex; set before it is woken */
+	_Atomic unsigned char timed; /* UNTIMED, or how far a wait with a deadline is */
+};
+
+/*
+ * A wait with a deadline may be left. Only the thread that has the mutex takes a waiter out of the
+ * list; so what is left stays there until then, in memory of its own. It is claimed before it is
+ * woken. Each thread has one, and takes it up again when it next waits for the same mutex: so a
+ * thread that tries again and again keeps its place, and takes no more memory.
+ */
+enum {
+	UNTIMED,
+	WAITS,	 /* in the list */
+	CLAIMED, /* in the list, to be woken or given the mutex */
+	LEFT,	 /* in the list, but not waiting */
+	ORPHAN,	 /* the same, and whoever takes it out frees it */
+	OUT,	 /* of all lists */
+};
+
+struct timed {
+	_Alignas(ALL_GENERATIONS) char memory[ALL_GENERATIONS + sizeof(struct queued)];
+	struct waiter waiter; /* that of the struct queued in memory is not used */
+	const struct switchto_mutex *mutex;
+	unsigned int generation;
 };
 
 /* Where a call has its struct queued: at the address of this generation. */
@@ -48,6 +74,16 @@ struct place {
 static inline struct queued *queued_in(struct place *place)
 {
 	return (struct queued *)(place->memory + switchto_generation_offset);
+}
+
+static inline struct queued *queued_of(struct timed *timed)
+{
+	return (struct queued *)(timed->memory + switchto_generation_offset);
+}
+
+static inline struct timed *timed_of(struct queued *queued)
+{
+	return (struct timed *)((char *)queued - switchto_generation_offset);
 }
 
 /* @queued, of a list of an object, or NULL: those who wait in the parent do not wait here. */
@@ -176,6 +212,7 @@ static __attribute__((noinline)) int lock_in_thread(struct switchto_mutex *mutex
 		return fail(error);
 	switchto_waiter_begin_thread(&queued->waiter);
 	queued->who = who;
+	atomic_init(&queued->timed, UNTIMED);
 	if (lock_or_push(mutex, queued, who))
 		return 0;
 	do {
@@ -222,6 +259,7 @@ static ALWAYS_INLINE int lock_inside(struct switchto_mutex *mutex, struct worker
 
 	queued->waiter.task = task;
 	queued->who = task;
+	atomic_init(&queued->timed, UNTIMED);
 	begin_locking(task);
 	if (likely(!lock_or_push(mutex, queued, task))) {
 		window();
@@ -329,6 +367,13 @@ static bool is_late(struct queued *first)
 	return now - first->since >= PATIENCE;
 }
 
+/* Of a thread, or of a wait with a deadline. */
+static __attribute__((noinline)) void wake_waiter(struct queued *queued)
+{
+	switchto_waiter_fire(NULL, atomic_load(&queued->timed) ? &timed_of(queued)->waiter :
+								 &queued->waiter);
+}
+
 /* 0 */
 static ALWAYS_INLINE int wake(struct worker *me, struct queued *queued)
 {
@@ -336,7 +381,7 @@ static ALWAYS_INLINE int wake(struct worker *me, struct queued *queued)
 
 	window();
 	if (unlikely(!task)) {
-		switchto_waiter_fire(NULL, &queued->waiter);
+		wake_waiter(queued);
 		return 0;
 	}
 	end_locking(task);
@@ -363,13 +408,41 @@ static void drop_ancestors(struct switchto_mutex *mutex)
 		;
 }
 
-/* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
-static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex, struct worker *me)
+static inline bool is_timed(struct queued *queued)
+{
+	return atomic_load_explicit(&queued->timed, memory_order_relaxed) != UNTIMED;
+}
+
+/* The first one of @mutex is timed, and to be woken. False: it has been left, and is out. */
+static __attribute__((noinline)) bool claim_timed(struct switchto_mutex *mutex)
+{
+	struct queued *first = mutex->waiters, *next = first->next;
+	unsigned char state = atomic_load(&first->timed);
+
+	while (state != CLAIMED) {
+		if (state == ORPHAN)
+			break;
+		window();
+		if (atomic_compare_exchange_weak(&first->timed, &state,
+						 state == WAITS ? CLAIMED : OUT))
+			break;
+	}
+	if (state == CLAIMED || state == WAITS)
+		return true;
+	mutex->waiters = next;
+	if (state == ORPHAN)
+		free(timed_of(first));
+	return false;
+}
+
+static int unlock_timed(struct switchto_mutex *mutex, struct worker *me);
+
+/* unlock_slowly(), and from the first one on that is timed, unlock_timed(). */
+static ALWAYS_INLINE int unlock_with(struct switchto_mutex *mutex, struct worker *me, bool timed)
 {
 	struct queued *first;
 	uintptr_t word;
 
-	drop_ancestors(mutex);
 	/* Acquires from the oldest, when it is to be woken: it may have slept again. */
 	word = __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE);
 	first = mutex->waiters;
@@ -381,6 +454,14 @@ static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex,
 			first = turn_round((struct queued *)(word & ~(uintptr_t)FLAGS));
 			mutex->waiters = first;
 			word &= FLAGS;
+		}
+		if (first && unlikely(is_timed(first))) {
+			if (!timed)
+				return unlock_timed(mutex, me);
+			if (!(word & WOKEN) && !claim_timed(mutex)) {
+				first = mutex->waiters;
+				continue;
+			}
 		}
 		if (likely(first) && (word & STRICT || unlikely(is_late(first)))) {
 			set_owner(mutex, first->who);
@@ -403,6 +484,18 @@ static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex,
 			return 0;
 		}
 	}
+}
+
+static __attribute__((noinline)) int unlock_timed(struct switchto_mutex *mutex, struct worker *me)
+{
+	return unlock_with(mutex, me, true);
+}
+
+/* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
+static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex, struct worker *me)
+{
+	drop_ancestors(mutex);
+	return unlock_with(mutex, me, false);
 }
 
 static __attribute__((noinline)) int not_owner(void)
@@ -432,6 +525,139 @@ int switchto_mutex_unlock(struct switchto_mutex *mutex)
 		return not_owner();
 	task->held--;
 	return unlock(mutex, me);
+}
+
+/* --- mutexes, with a deadline --- */
+
+static pthread_key_t timed_key;
+static bool has_timed_key;
+
+/* @timed is not the calling thread's any more. */
+static void let_go(struct timed *timed)
+{
+	/* In the child of a fork, no list has it: own(). */
+	if (timed->generation != switchto_generation ||
+	    atomic_exchange(&queued_of(timed)->timed, ORPHAN) == OUT)
+		free(timed);
+}
+
+static void thread_ends(void *timed)
+{
+	let_go(timed);
+}
+
+static void begin_timed(void)
+{
+	has_timed_key = !pthread_key_create(&timed_key, thread_ends);
+}
+
+/* That of the calling thread, which is in no list; or it has taken its place in that of @mutex again. */
+static struct timed *get_timed(const struct switchto_mutex *mutex, const void *who, bool *in_list)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	unsigned char left = LEFT;
+	struct timed *timed;
+
+	pthread_once(&once, begin_timed);
+	if (!has_timed_key)
+		return NULL;
+	timed = pthread_getspecific(timed_key);
+	if (timed && timed->generation == switchto_generation) {
+		struct queued *queued = queued_of(timed);
+
+		*in_list = timed->mutex == mutex && queued->who == who;
+		if (*in_list) {
+			switchto_waiter_begin(&timed->waiter);
+			if (atomic_compare_exchange_strong(&queued->timed, &left, WAITS))
+				return timed;
+			*in_list = false;
+		}
+		if (atomic_load(&queued->timed) == OUT)
+			return timed;
+	}
+	/* It is left in the list of another mutex. */
+	if (timed)
+		let_go(timed);
+	timed = aligned_alloc(ALL_GENERATIONS, sizeof(*timed));
+	if (timed) {
+		memset(timed, 0, sizeof(*timed));
+		timed->generation = switchto_generation;
+		atomic_init(&queued_of(timed)->timed, OUT);
+	}
+	if (pthread_setspecific(timed_key, timed)) {
+		free(timed);
+		timed = NULL;
+	}
+	return timed;
+}
+
+/* Waits for @mutex, which was locked: 0 or an error number. */
+static int lock_timed(struct switchto_mutex *mutex, void *who, nsec_t deadline)
+{
+	bool in_list = false;
+	struct timed *timed = get_timed(mutex, who, &in_list);
+	struct queued *queued;
+	unsigned char waits;
+	int error;
+
+	if (!timed)
+		return ENOMEM;
+	queued = queued_of(timed);
+	if (!in_list) {
+		timed->mutex = mutex;
+		switchto_waiter_begin(&timed->waiter);
+		queued->who = who;
+		atomic_store(&queued->timed, WAITS);
+		if (lock_or_push(mutex, queued, who))
+			goto out;
+	}
+	do {
+		waits = WAITS;
+		error = switchto_waiter_wait(&timed->waiter, deadline, false);
+		window();
+		if (error && atomic_compare_exchange_strong(&queued->timed, &waits, LEFT))
+			return error;
+		/* Unless a handler has forked, and this is the child, somebody is about to wake it. */
+		if (error && switchto_waiter_wait(&timed->waiter, NEVER, false))
+			return error;
+		if (queued->given)
+			goto out;
+		atomic_store(&timed->waiter.fired, false);
+		/* While it is WOKEN, nobody else looks at that. */
+		atomic_store(&queued->timed, error ? LEFT : WAITS);
+		if (lock_or_stay(mutex, queued))
+			goto out;
+	} while (!error);
+	return error;
+out:
+	atomic_store(&queued->timed, OUT);
+	return 0;
+}
+
+int switchto_mutex_lock_until(struct switchto_mutex *mutex, const struct timespec *deadline)
+{
+	const nsec_t until = switchto_deadline(deadline);
+	struct worker *me = switchto_current;
+	int error;
+
+	if (until < 0)
+		return fail(EINVAL);
+	if (until == NEVER)
+		return switchto_mutex_lock(mutex);
+	if (!try_lock(mutex, myself(me))) {
+		error = bad_lock(mutex, myself(me));
+		if (!error && is_between_tasks(me))
+			error = EDEADLK;
+		if (!error && until <= switchto_now())
+			error = ETIMEDOUT;
+		if (!error)
+			error = lock_timed(mutex, myself(me), until);
+		if (error)
+			return switchto_dispatch_fail(error);
+	}
+	if (me && me->task)
+		me->task->held++;
+	return 0;
 }
 
 bool switchto_is_in_use(const struct switchto_mutex *mutex)

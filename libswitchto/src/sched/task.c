@@ -4,6 +4,8 @@
 #include "sleep.h"
 #include "worker.h"
 
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- spawn --- */
@@ -28,20 +30,35 @@ static struct slot *slot_near(struct switchto_sched *sched, struct slot *slot)
 	return slot;
 }
 
-/* The slot of a new task, which counts from now on. */
-static struct slot *slot_for(struct switchto_sched *sched)
+/* For a task that one of @slot spawns: each slot in turn. */
+static struct slot *slot_in_turn(struct switchto_sched *sched, struct slot *slot)
+{
+	const unsigned int i = atomic_load_explicit(&slot->neighbour, memory_order_relaxed);
+
+	atomic_store_explicit(&slot->neighbour, i + 1, memory_order_relaxed);
+	return &sched->slot[i % sched->slots];
+}
+
+/* The slot of a new task, which counts from now on. @which: its number, or SWITCHTO_NEAR and so on. */
+static ALWAYS_INLINE struct slot *slot_for(struct switchto_sched *sched, int which)
 {
 	struct worker *me = switchto_current;
 	struct slot *slot;
 
 	if (me && me->sched == sched) {
 		atomic_fetch_add(&sched->tasks, 1);
-		return likely(sched->slots == 1) ? me->slot : slot_near(sched, me->slot);
+		if (likely(which == SWITCHTO_NEAR))
+			return likely(sched->slots == 1) ? me->slot : slot_near(sched, me->slot);
+		slot = which == SWITCHTO_ANY  ? slot_in_turn(sched, me->slot) :
+		       which == SWITCHTO_THIS ? me->slot :
+						&sched->slot[which];
+		atomic_fetch_add_explicit(&slot->tasks, 1, memory_order_relaxed);
+		return slot;
 	}
 	switchto_watch_exit(&sched->watched);
 	/* Dispatchers may be about to end just now: not once the task counts, unless all are. */
 	pthread_mutex_lock(&sched->lock);
-	slot = &sched->slot[sched->next_slot++ % sched->slots];
+	slot = &sched->slot[which >= 0 ? (unsigned int)which : sched->next_slot++ % sched->slots];
 	atomic_fetch_add(&sched->tasks, 1);
 	if (unlikely(sched->waiting))
 		switchto_worker_next_round(sched);
@@ -50,8 +67,9 @@ static struct slot *slot_for(struct switchto_sched *sched)
 	return slot;
 }
 
-int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
-		   const struct switchto_task_attr *attr, struct switchto_task **task_out)
+static ALWAYS_INLINE int spawn_on(struct switchto_sched *sched, int which, task_fn *fn, void *arg,
+				  const struct switchto_task_attr *attr,
+				  struct switchto_task **task_out)
 {
 	struct worker *me = switchto_current;
 	struct switchto_task *task;
@@ -65,6 +83,9 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 		return fail(EINVAL);
 	if (is_parents(sched))
 		return fail(EPERM);
+	if (which < SWITCHTO_ANY || (which >= 0 && (unsigned int)which >= sched->slots) ||
+	    (which == SWITCHTO_THIS && (!me || !me->task || me->sched != sched)))
+		return fail(EINVAL);
 	if (atomic_load(&sched->stopping))
 		return switchto_dispatch_fail(ECANCELED);
 	task = switchto_pool_task(sched);
@@ -79,20 +100,37 @@ int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
 	task->arg = arg;
 	task->worker = NULL;
 	task->timer = 0;
-	atomic_store(&task->cancelled, false);
+	atomic_store(&task->cancelled, 0);
 	atomic_store(&task->joiner, task_out ? NULL : DETACHED);
 	atomic_store(&task->state, 0);
-	task->slot = slot_for(sched);
+	atomic_store_explicit(&task->serial,
+			      atomic_load_explicit(&task->serial, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	task->bound = which >= 0 || which == SWITCHTO_THIS ? BY_SPAWN : 0;
+	/* A release: who sees it sees the serial number. */
+	__atomic_store_n(&task->slot, slot_for(sched, which), __ATOMIC_RELEASE);
 	if (task_out)
 		*task_out = task;
 	/* Paired with switchto_sched_stop(), which cancels the tasks that it sees. */
 	if (unlikely(atomic_load(&sched->cancels)))
-		atomic_store(&task->cancelled, true);
+		atomic_fetch_or(&task->cancelled, CANCELLED);
 	switchto_wake_ready(NULL, task, SWITCHTO_NEW);
 	/* One that has lost its slot might fill the memory with tasks, faster than these can run. */
 	if (me && me->task && unlikely(!owns_slot(me)))
 		return (int)switchto_dispatch_give_way(me, 0);
 	return spent_by(me);
+}
+
+int switchto_spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg,
+		   const struct switchto_task_attr *attr, struct switchto_task **task_out)
+{
+	return spawn_on(sched, SWITCHTO_NEAR, fn, arg, attr, task_out);
+}
+
+int switchto_spawn_on(struct switchto_sched *sched, int slot, void (*fn)(void *), void *arg,
+		      const struct switchto_task_attr *attr, struct switchto_task **task_out)
+{
+	return spawn_on(sched, slot, fn, arg, attr, task_out);
 }
 
 /* --- join, end, detach --- */
@@ -151,7 +189,7 @@ static inline void end_visit_of(struct switchto_sched *sched)
  * Waits until @task has ended, and frees it. @ends: cancels it; if it has not begun, and can't begin
  * now, it is not waited for, and does not run. 0 or an error number.
  */
-static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
+static ALWAYS_INLINE int join(struct switchto_task *task, nsec_t deadline, bool ends)
 {
 	struct worker *me = switchto_current;
 	struct switchto_task *self = me ? me->task : NULL;
@@ -179,7 +217,7 @@ static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
 	if (!ends && self && unlikely(atomic_load(&self->joiner) == &task->joins))
 		error = EDEADLK;
 	else
-		error = switchto_waiter_wait(waiter, NEVER, !ends);
+		error = switchto_waiter_wait(waiter, deadline, !ends);
 	if (error) {
 		other = waiter;
 		window();
@@ -192,7 +230,7 @@ static ALWAYS_INLINE int join(struct switchto_task *task, bool ends)
 	return 0;
 }
 
-static ALWAYS_INLINE int join_in_visit(struct switchto_task *task, bool ends)
+static ALWAYS_INLINE int join_in_visit(struct switchto_task *task, nsec_t deadline, bool ends)
 {
 	struct switchto_sched *sched;
 	int error = bad_task(task);
@@ -200,21 +238,29 @@ static ALWAYS_INLINE int join_in_visit(struct switchto_task *task, bool ends)
 	if (unlikely(error))
 		return error;
 	sched = visit_sched(task);
-	error = join(task, ends);
+	error = join(task, deadline, ends);
 	end_visit_of(sched);
 	return error;
 }
 
 int switchto_join(struct switchto_task *task)
 {
-	const int error = join_in_visit(task, false);
+	const int error = join_in_visit(task, NEVER, false);
 
 	return unlikely(error) ? fail(error) : 0;
 }
 
+int switchto_join_until(struct switchto_task *task, const struct timespec *deadline)
+{
+	const nsec_t until = switchto_deadline(deadline);
+	const int error = until < 0 ? EINVAL : join_in_visit(task, until, false);
+
+	return error ? switchto_dispatch_fail(error) : 0;
+}
+
 int switchto_end(struct switchto_task *task)
 {
-	const int error = join_in_visit(task, true);
+	const int error = join_in_visit(task, NEVER, true);
 
 	return error ? fail(error) : 0;
 }
@@ -249,6 +295,82 @@ int switchto_cancel(struct switchto_task *task)
 	return spent_by(switchto_current);
 }
 
+int switchto_shield_begin(void)
+{
+	struct worker *me = switchto_current;
+
+	if (!me || !me->task)
+		return fail(EPERM);
+	atomic_fetch_add(&me->task->cancelled, SHIELD);
+	window();
+	/* One that came before may be about to end a wait: not one of those that are shielded. */
+	while (atomic_load(&me->task->cancellers))
+		sched_yield();
+	return spent_by(me);
+}
+
+int switchto_shield_end(void)
+{
+	struct worker *me = switchto_current;
+
+	if (!me || !me->task)
+		return fail(EPERM);
+	if (atomic_load(&me->task->cancelled) < SHIELD)
+		return fail(EINVAL);
+	atomic_fetch_sub(&me->task->cancelled, SHIELD);
+	return spent_by(me);
+}
+
+int switchto_task_slot(const struct switchto_task *task)
+{
+	const int error = bad_task(task);
+
+	if (error)
+		return fail(error);
+	return (int)(__atomic_load_n(&task->slot, __ATOMIC_RELAXED) - task->sched->slot);
+}
+
+/* The same of a task that may be of another slot, or scheduler: 0 or an error number. */
+static int send_change(struct switchto_task *task, const struct switchto_task_attr *attr)
+{
+	struct change *change = calloc(1, sizeof(*change));
+
+	if (!change)
+		return ENOMEM;
+	change->task.entry.attr = *attr;
+	change->whose = task;
+	change->serial = atomic_load(&task->serial);
+	switchto_inbox_push(__atomic_load_n(&task->slot, __ATOMIC_RELAXED), &change->task, CHANGES);
+	return 0;
+}
+
+int switchto_task_set_attr(struct switchto_task *task, const struct switchto_task_attr *attr)
+{
+	struct worker *me = switchto_current;
+	int error = attr ? bad_task(task) : EINVAL;
+	struct switchto_sched *sched;
+
+	if (error)
+		return fail(error);
+	if (!task->sched->policy->change || (task->sched->wrapped && !task->sched->wrapped->change))
+		return fail(ENOTSUP);
+	if (atomic_load(&task->state) == FINISHED)
+		return switchto_dispatch_fail(ESRCH);
+	sched = visit_sched(task);
+	if (me && me->task && try_enter(me)) {
+		const bool own = __atomic_load_n(&task->slot, __ATOMIC_RELAXED) == me->slot;
+
+		if (own)
+			change_attr(me->slot, task, attr);
+		leave(me);
+		if (own)
+			return spent_by(me);
+	}
+	error = send_change(task, attr);
+	end_visit_of(sched);
+	return error ? fail(error) : spent_by(me);
+}
+
 struct switchto_task *switchto_task_self(void)
 {
 	return switchto_current ? switchto_current->task : NULL;
@@ -279,7 +401,7 @@ int switchto_yield(void)
 		yield_inside(me);
 	else if (!(me = yield_late()))
 		return -1;
-	cancelled = atomic_load_explicit(&me->task->cancelled, memory_order_relaxed);
+	cancelled = atomic_load_explicit(&me->task->cancelled, memory_order_relaxed) == CANCELLED;
 	leave(me);
 	return unlikely(cancelled) ? fail(ECANCELED) : 0;
 }

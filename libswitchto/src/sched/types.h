@@ -72,6 +72,12 @@ enum {
 	LOCKING = 16, /* sleeps until it is given a mutex */
 };
 
+/* task->cancelled. With a shield, a cancellation does not count yet: is_cancelled(). */
+enum { CANCELLED = 1, SHIELD = 2 };
+
+/* task->bound */
+enum { BY_CALL = 1, BY_SPAWN = 2 };
+
 /* In the probe sleep: WAITING for a descriptor. */
 enum { WAITING_IO = 6 };
 
@@ -87,10 +93,11 @@ struct waiter {
 struct switchto_task {
 	struct switchto_entry entry; /* first: the policy's pointer is the task's */
 	_Atomic uint32_t state;
-	atomic_bool cancelled;
-	bool bound;	   /* not to be stolen */
-	unsigned int held; /* mutexes that it has locked */
-	int woken_by;	   /* 0, ETIMEDOUT, ECANCELED or EBADF: set by who claims it */
+	atomic_uint cancelled;	/* CANCELLED, and SHIELD for each shield */
+	atomic_uint cancellers; /* who are about to wake it for that */
+	unsigned char bound;	/* not to be stolen: BY_CALL, BY_SPAWN */
+	unsigned int held;	/* mutexes that it has locked */
+	int woken_by;		/* 0, ETIMEDOUT, ECANCELED or EBADF: set by who claims it */
 	struct slot *slot;
 	struct switchto_sched *sched;
 	struct worker *worker;	    /* NULL: it has not run yet */
@@ -103,8 +110,9 @@ struct switchto_task {
 	size_t timer; /* its place among the slot's timers + 1; 0: none */
 	enum switchto_reason why;
 	_Atomic(struct waiter *) joiner;
-	struct waiter joins; /* of its own call of switchto_join() */
-	nsec_t since;	     /* of the wrapper: when it became ready, or stopped running */
+	struct waiter joins;	 /* of its own call of switchto_join() */
+	_Atomic uint32_t serial; /* how often this memory has been a task's */
+	nsec_t since;		 /* of the wrapper: when it became ready, or stopped running */
 	struct task_stats {
 		_Atomic uint64_t runs, run_ns, ready_ns, blocked_ns;
 	} stats;
@@ -118,6 +126,11 @@ struct switchto_task {
 #define DETACHED ((struct waiter *)2)
 #define DROPPED ((struct waiter *)3)
 #define FREE ((struct waiter *)4)
+
+static inline bool is_cancelled(const struct switchto_task *task)
+{
+	return atomic_load(&task->cancelled) == CANCELLED;
+}
 
 /* A kernel thread that runs tasks, one after the other; or a slot's dispatcher. */
 struct worker {
@@ -135,9 +148,16 @@ struct worker {
 	struct switchto_sched *sched;
 	pthread_t pthread;
 	sem_t *begun; /* of who creates it: tid is known */
-	uint64_t fp;  /* that of the scheduler, when it was created */
+	int serves;   /* the slot whose dispatcher it is; or RUNS_TASKS */
+	/* Of an idle one, at the pool's last look: its epoch, and whether there was such a look. */
+	uint32_t seen_epoch;
+	bool seen;
+	uint64_t fp; /* that of the scheduler, when it was created */
 	atomic_bool exits;
 };
+
+/* worker->serves */
+enum { RUNS_TASKS = -1 };
 
 struct timers {
 	struct switchto_task **heap;
@@ -207,6 +227,9 @@ enum { REGION_SHORT, REGION_LONG, REGION_VERY_LONG };
 
 enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_ENDS };
 
+/* sched->wants_worker: a slot has found no worker, nor made one; there are as many as there may be. */
+enum { TOO_FEW = 1, TASKS_HELD = 2 };
+
 struct switchto_sched {
 	struct switchto_sched *next; /* among all */
 	const struct switchto_policy *policy;
@@ -217,13 +240,20 @@ struct switchto_sched {
 	bool together;		     /* the threads of a slot are to be on one CPU */
 	void (*report)(const char *text);
 	size_t stack_size;
-	unsigned int generation;  /* of the process that made it */
-	atomic_bool has_worker;	  /* for tasks */
-	atomic_bool wants_worker; /* a slot did, and found none */
-	sigset_t mask;		  /* of new workers: that of the caller of switchto_sched_run() */
-	uint64_t fp;		  /* the same: fp_state() without what has happened */
-	atomic_bool watched;	  /* exit(3) */
-	atomic_uint tasks;	  /* that have not ended */
+	ssize_t guard_size;			/* SWITCHTO_NO_GUARD; 0: pthread's default */
+	char name[16];				/* as long as that of a thread may be */
+	unsigned int max_threads, idle_threads; /* for tasks; 0: all */
+	atomic_uint threads;			/* for tasks */
+	nsec_t trimmed;				/* when the idle ones were looked at */
+	struct worker *ending;			/* that were told to end, and are to be joined */
+	unsigned int generation;		/* of the process that made it */
+	atomic_bool has_worker;			/* for tasks */
+	atomic_uint wants_worker;		/* TOO_FEW and TASKS_HELD */
+	sigset_t mask;	     /* of new workers: that of the caller of switchto_sched_run() */
+	uint64_t fp;	     /* the same: fp_state() without what has happened */
+	atomic_bool watched; /* exit(3) */
+	atomic_uint tasks;   /* that have not ended, and holds */
+	atomic_uint holds;   /* of switchto_sched_hold() */
 	atomic_bool running, stopping, cancels, ends;
 	atomic_uint visitors;	  /* threads that are in a call and hold no task */
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
@@ -241,7 +271,8 @@ struct switchto_sched {
 	pthread_mutex_t lock; /* of the rest */
 	struct worker *idle, *workers;
 	struct switchto_task *free_tasks, *all_tasks;
-	unsigned int next_slot; /* of tasks that other threads spawn */
+	struct switchto_task *first_held, *last_held; /* until a worker has ended its task */
+	unsigned int next_slot;			      /* of tasks that other threads spawn */
 
 	unsigned int slots;
 	struct slot slot[];

@@ -53,9 +53,12 @@ int switchto_wake_woken(struct worker *me, struct switchto_task *task, bool insi
 
 void switchto_wake_cancel(struct switchto_task *task)
 {
-	atomic_store(&task->cancelled, true);
-	window();
-	task_wake(NULL, task, PARKED | WAITING, ECANCELED, SWITCHTO_WOKEN);
+	atomic_fetch_add(&task->cancellers, 1);
+	if (atomic_fetch_or(&task->cancelled, CANCELLED) < SHIELD) {
+		window();
+		task_wake(NULL, task, PARKED | WAITING, ECANCELED, SWITCHTO_WOKEN);
+	}
+	atomic_fetch_sub(&task->cancellers, 1);
 }
 
 static inline void fire(struct slot *inside, struct waiter *waiter)

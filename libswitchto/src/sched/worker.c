@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* How floating-point numbers are rounded, and so on; and in FP_EVENTS what has happened. */
 static inline uint64_t fp_state(void)
@@ -205,9 +206,17 @@ void switchto_worker_dispatch(struct worker *me, struct slot *slot)
 /* The task of @me has ended. False: the thread is to end. */
 static inline bool take_next(struct worker *me)
 {
-	/* Its own slot could go on with it for ever. */
-	if (is_short_of_workers(me->sched))
-		return hand_over(me, me->slot, me->slot->dispatcher, false);
+	struct switchto_task *task;
+
+	if (unlikely(atomic_load_explicit(&me->sched->wants_worker, memory_order_relaxed))) {
+		/* Its own slot could go on with it for ever. */
+		if (is_short_of_workers(me->sched))
+			return hand_over(me, me->slot, me->slot->dispatcher, false);
+		task = switchto_pool_take_held(me);
+		if (!task)
+			return hand_over(me, me->slot, me->slot->dispatcher, false);
+		queue_task(me->slot, task, SWITCHTO_NEW);
+	}
 	return switchto_dispatch(me);
 }
 
@@ -228,10 +237,23 @@ static void serve(struct worker *me)
 	}
 }
 
+/* The first 15 bytes count. */
+static void set_name(const struct worker *me)
+{
+	char slot[16] = "", name[32];
+
+	if (me->serves != RUNS_TASKS)
+		snprintf(slot, sizeof(slot), "/%d", me->serves);
+	snprintf(name, sizeof(name), "%.*s%s", 15 - (int)strlen(slot), me->sched->name, slot);
+	pthread_setname_np(pthread_self(), name);
+}
+
 void *switchto_worker_main(void *worker)
 {
 	struct worker *me = worker;
 
+	if (me->sched->name[0])
+		set_name(me);
 	me->tid = switchto_self();
 	sem_post(me->begun);
 	if (me->tid == -1)

@@ -112,7 +112,7 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 		change_ready(victim, -1);
 		/* As if it had been in the thief's queue. */
 		change_ready(thief, 1);
-		task->slot = thief;
+		__atomic_store_n(&task->slot, thief, __ATOMIC_RELAXED);
 		atomic_fetch_sub_explicit(&victim->tasks, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&thief->tasks, 1, memory_order_relaxed);
 	}
@@ -163,6 +163,13 @@ static struct switchto_entry *pick(void *queue)
 	return entry;
 }
 
+static void change(void *queue, struct switchto_entry *entry, const struct switchto_task_attr *attr)
+{
+	struct wrapper *wrapper = queue;
+
+	wrapper->slot->sched->wrapped->change(wrapper->queue, entry, attr);
+}
+
 static void end(void *queue, const struct switchto_entry *entry)
 {
 	struct wrapper *wrapper = queue;
@@ -180,6 +187,7 @@ const struct switchto_policy switchto_wrapper = {
 	.enqueue = enqueue,
 	.pick = pick,
 	.end = end,
+	.change = change,
 };
 
 void switchto_wrapper_begin(struct slot *slot)
