@@ -365,6 +365,26 @@ static int begin_to_watch(struct worker *me, struct watch *watch)
 	return mark_task(word) || atomic_load(&watch->direction->first) ? EBUSY : 0;
 }
 
+/* The same of all of them, but for EBUSY. *@looks: some are to be looked at now and then. */
+static int begin_all(struct worker *me, struct watch *watches, size_t count, bool *looks)
+{
+	int error;
+
+	for (size_t i = 0; i < count; i++) {
+		watches[i].mark = NULL;
+		if (!watches[i].poll)
+			continue;
+		error = begin_to_watch(me, &watches[i]);
+		if (error && error != EBUSY)
+			return error;
+		if (error) {
+			*looks = true;
+			watches[i].mark = NULL;
+		}
+	}
+	return 0;
+}
+
 /* Puts the task into the word. False: there was an event, or another scheduler has the descriptor. */
 static bool arm(struct worker *me, struct watch *watch)
 {
@@ -406,19 +426,10 @@ static int wait_for_any(struct worker *me, struct party *party, struct watch *wa
 {
 	bool stays = false, looks = false, event = false;
 	nsec_t until = deadline;
-	int error = 0;
+	int error = begin_all(me, watches, count, &looks);
 
-	for (size_t i = 0; i < count; i++) {
-		watches[i].mark = NULL;
-		if (!watches[i].poll)
-			continue;
-		error = begin_to_watch(me, &watches[i]);
-		looks |= error == EBUSY;
-		if (error == EBUSY)
-			watches[i].mark = NULL;
-		else if (error)
-			return error == EALREADY ? 0 : error;
-	}
+	if (error)
+		return error == EALREADY ? 0 : error;
 	if (looks && switchto_now() + LOOK_AGAIN < until)
 		until = switchto_now() + LOOK_AGAIN;
 	if (!enter_task(me))
@@ -442,7 +453,22 @@ static int wait_for_any(struct worker *me, struct party *party, struct watch *wa
 	/* What came as well is looked at first, and the error comes after that. */
 	if (event || error == EBADF || (error == ETIMEDOUT && until < deadline))
 		return 0;
-	return error == EBUSY ? 0 : error;
+	return error;
+}
+
+/* Locks all of @cases, and tries them: which one is done, or @count. */
+static size_t lock_and_try(struct switchto_case *cases, struct watch *watches, size_t count,
+			   uint64_t closes, struct party **fire)
+{
+	bool found[SWITCHTO_SELECT_MAX];
+	size_t done = 0;
+
+	for (size_t i = 0; i < count; i++)
+		found[i] = try_watch(&watches[i], closes);
+	lock_all(cases, count);
+	while (done < count && !found[done] && !try_one(&cases[done], fire))
+		done++;
+	return done;
 }
 
 /* switchto_select(), with cases of descriptors. */
@@ -469,13 +495,7 @@ static __attribute__((noinline)) int select_with(struct switchto_case *cases, si
 	if (!on && until == NEVER)
 		return fail(EINVAL);
 	for (;;) {
-		bool found[SWITCHTO_SELECT_MAX];
-
-		for (size_t i = 0; i < count; i++)
-			found[i] = try_watch(&watches[i], closes);
-		lock_all(cases, count);
-		for (done = 0; done < count && !found[done] && !try_one(&cases[done], &fire);)
-			done++;
+		done = lock_and_try(cases, watches, count, closes, &fire);
 		if (done < count)
 			break;
 		party = (struct party){ .done = 0 };

@@ -38,7 +38,7 @@ static inline bool list_remove(struct list *list, struct switchto_entry *entry)
 	if (!*at)
 		return false;
 	*at = entry->next;
-	if (list->last == entry)
+	if (!*at)
 		list->last = before;
 	return true;
 }

@@ -435,55 +435,79 @@ static __attribute__((noinline)) bool claim_timed(struct switchto_mutex *mutex)
 	return false;
 }
 
-static int unlock_timed(struct switchto_mutex *mutex, struct worker *me);
+/* Of a step of an unlock, that is neither 0 nor -1. */
+enum {
+	AGAIN = 1, /* the word has changed */
+	TIMED,	   /* the first one is timed: for unlock_timed() */
+};
 
-/* unlock_slowly(), and from the first one on that is timed, unlock_timed(). */
+/* If @first is NULL, and some have come: these. 0 or AGAIN */
+static ALWAYS_INLINE int take_new(struct switchto_mutex *mutex, struct queued **first,
+				  uintptr_t *word)
+{
+	if (*first || *word <= FLAGS)
+		return 0;
+	if (!change(mutex, word, *word & FLAGS, __ATOMIC_ACQUIRE))
+		return AGAIN;
+	// NOLINTNEXTLINE(performance-no-int-to-ptr)
+	*first = turn_round((struct queued *)(*word & ~(uintptr_t)FLAGS));
+	mutex->waiters = *first;
+	*word &= FLAGS;
+	return 0;
+}
+
+/* @first has the mutex now. */
+static ALWAYS_INLINE int give(struct switchto_mutex *mutex, struct worker *me, struct queued *first,
+			      uintptr_t *word)
+{
+	set_owner(mutex, first->who);
+	if (*word & WOKEN)
+		return change(mutex, word, *word | GIVEN, __ATOMIC_RELEASE) ? 0 : AGAIN;
+	mutex->waiters = first->next;
+	first->given = true;
+	return wake(me, first);
+}
+
+/* Whoever comes first may lock the mutex now; @first, or NULL, is woken for that. */
+static ALWAYS_INLINE int set_free(struct switchto_mutex *mutex, struct worker *me,
+				  struct queued *first, uintptr_t *word)
+{
+	const uintptr_t unlocked = *word & ~(uintptr_t)LOCKED;
+
+	/* From now on the mutex may be locked, and be gone, unless somebody is to be woken. */
+	set_owner(mutex, NULL);
+	if (!first || *word & WOKEN)
+		return change(mutex, word, unlocked, __ATOMIC_RELEASE) ? 0 : AGAIN;
+	return change(mutex, word, unlocked | WOKEN, __ATOMIC_ACQ_REL) ? wake(me, first) : AGAIN;
+}
+
+/* unlock_slowly(); without @timed, TIMED if the first one is timed. */
 static ALWAYS_INLINE int unlock_with(struct switchto_mutex *mutex, struct worker *me, bool timed)
 {
-	struct queued *first;
-	uintptr_t word;
-
 	/* Acquires from the oldest, when it is to be woken: it may have slept again. */
-	word = __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE);
-	first = mutex->waiters;
-	for (;;) {
-		if (!first && word > FLAGS) {
-			if (!change(mutex, &word, word & FLAGS, __ATOMIC_ACQUIRE))
-				continue;
-			// NOLINTNEXTLINE(performance-no-int-to-ptr)
-			first = turn_round((struct queued *)(word & ~(uintptr_t)FLAGS));
-			mutex->waiters = first;
-			word &= FLAGS;
-		}
+	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE);
+	struct queued *first = mutex->waiters;
+	int result;
+
+	do {
+		result = take_new(mutex, &first, &word);
+		if (unlikely(result))
+			continue;
 		if (first && unlikely(is_timed(first))) {
 			if (!timed)
-				return unlock_timed(mutex, me);
+				return TIMED;
 			if (!(word & WOKEN) && !claim_timed(mutex)) {
 				first = mutex->waiters;
+				result = AGAIN;
 				continue;
 			}
 		}
-		if (likely(first) && (word & STRICT || unlikely(is_late(first)))) {
-			set_owner(mutex, first->who);
-			if (word & WOKEN) {
-				if (change(mutex, &word, word | GIVEN, __ATOMIC_RELEASE))
-					return 0;
-				continue;
-			}
-			mutex->waiters = first->next;
-			first->given = true;
-			return wake(me, first);
-		}
-		/* From now on the mutex may be locked, and be gone, unless somebody is to be woken. */
-		set_owner(mutex, NULL);
-		if (first && !(word & WOKEN)) {
-			if (change(mutex, &word, (word & ~(uintptr_t)LOCKED) | WOKEN,
-				   __ATOMIC_ACQ_REL))
-				return wake(me, first);
-		} else if (change(mutex, &word, word & ~(uintptr_t)LOCKED, __ATOMIC_RELEASE)) {
-			return 0;
-		}
-	}
+		if (likely(first) && (word & STRICT || unlikely(is_late(first))))
+			result = give(mutex, me, first, &word);
+		else
+			result = set_free(mutex, me, first, &word);
+	} while (unlikely(result == AGAIN));
+	return result;
 }
 
 static __attribute__((noinline)) int unlock_timed(struct switchto_mutex *mutex, struct worker *me)
@@ -494,8 +518,11 @@ static __attribute__((noinline)) int unlock_timed(struct switchto_mutex *mutex, 
 /* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
 static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex, struct worker *me)
 {
+	int result;
+
 	drop_ancestors(mutex);
-	return unlock_with(mutex, me, false);
+	result = unlock_with(mutex, me, false);
+	return unlikely(result == TIMED) ? unlock_timed(mutex, me) : result;
 }
 
 static __attribute__((noinline)) int not_owner(void)
