@@ -6,6 +6,7 @@
 #include "sched.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -1219,4 +1220,27 @@ TEST(child_closes)
 	new_pair();
 	run_task_in_time(close_in_child, NULL);
 	close_ends();
+}
+
+/* What nobody reads is no event for this wait, but the kernel tells of it again and again. */
+static void select_hang_up(void *arg)
+{
+	struct pollfd poll = { .fd = ends[0], .events = POLLRDHUP };
+	struct switchto_case c = { .op = SWITCHTO_POLL, .item = &poll };
+	const struct timespec at = in(200000000);
+	const long long before = cpu_ns();
+
+	CHECK_ERR(&verdict, switchto_select(&c, 1, &at), ETIMEDOUT);
+	CHECK(&verdict, cpu_ns() - before < 100000000);
+	CHECK_EQ(&verdict, shutdown(ends[1], SHUT_WR), 0);
+	CHECK_EQ(&verdict, switchto_select(&c, 1, NULL), 0);
+	CHECK(&verdict, poll.revents & POLLRDHUP);
+	close_ends();
+}
+
+TEST(hang_up_beside_what_is_unread)
+{
+	tcp_pair();
+	assert_int_equal(write(ends[1], "x", 1), 1);
+	run_task_in_time(select_hang_up, NULL);
 }

@@ -167,6 +167,45 @@ TEST(threads_go_to_other_slots)
 	run_in_time(sched);
 }
 
+static void park_at_once(void *arg)
+{
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+}
+
+static void end_at_once(void *arg)
+{
+	atomic_fetch_add(&ended, 1);
+}
+
+static void unpark_first(void *arg)
+{
+	CHECK_EQ(&verdict, switchto_unpark(parkers[0]), 0);
+}
+
+/* When the other thread has nothing to do, and waits for events of its slot. */
+static void *spawn_on_another(void *sched)
+{
+	while (!atomic_load(&ended))
+		sched_yield();
+	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+	CHECK_EQ(&verdict, switchto_spawn_on(sched, (int)slots - 1, unpark_first, NULL, NULL, NULL),
+		 0);
+	return NULL;
+}
+
+TEST(free_thread_goes_to_another_slot)
+{
+	struct switchto_sched *sched = with_threads(2, 0, 0);
+	pthread_t thread;
+
+	atomic_store(&ended, 0);
+	assert_int_equal(switchto_spawn_on(sched, 0, park_at_once, NULL, NULL, &parkers[0]), 0);
+	assert_int_equal(switchto_spawn_on(sched, 0, end_at_once, NULL, NULL, NULL), 0);
+	assert_int_equal(pthread_create(&thread, NULL, spawn_on_another, sched), 0);
+	run_in_time(sched);
+	pthread_join(thread, NULL);
+}
+
 enum { BURST = 40 };
 
 static pthread_key_t key;

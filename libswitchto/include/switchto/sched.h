@@ -398,8 +398,8 @@ int switchto_sched_restart(struct switchto_sched *sched);
  * switchto_sched_hold() - keep switchto_sched_run() from returning
  *
  * Until as many calls of switchto_sched_release(), the run waits for tasks of other threads when it has
- * none, without using a CPU. A hold counts like a task: switchto_sched_stop() does not end it, and
- * switchto_sched_destroy() fails with EBUSY. Any thread may call both.
+ * none, without using a CPU. A hold counts like a task: switchto_sched_stop() does not end it, so the run
+ * returns when it is released; and switchto_sched_destroy() fails with EBUSY. Any thread may call both.
  *
  * Return: 0, or -1 and errno: EINVAL, @sched is NULL, or there is nothing to release; EPERM, the child of
  * a fork().
@@ -486,6 +486,9 @@ int switchto_task_slot(const struct switchto_task *task);
  * switchto_task_set_attr() - change the priority, weight or deadline of a task
  * @attr:	copied
  *
+ * All of the three count: what is 0 in @attr is 0 then. With switchto_fair, a new weight counts from the
+ * end of the next run on.
+ *
  * Of a task of another slot, or if the caller is no task, it counts when that slot next picks a task.
  * A task that is ready gets its new place, behind those that are equal. With switchto_edf, this takes the
  * longer the more tasks are ready. Any thread may call it.
@@ -548,7 +551,8 @@ int switchto_cancel(struct switchto_task *task);
  * switchto_shield_begin() - hold off the cancellation of the caller
  *
  * For a clean-up that waits: to send what is left, or to join tasks. Until switchto_shield_end(),
- * calls of this task work as if it had not been cancelled, also if it was before. Shields nest.
+ * calls of this task work as if it had not been cancelled, also if it was before. switchto_end() and
+ * SWITCHTO_STOP_CANCEL wait that long. Shields nest.
  *
  * Return: 0, or -1 and errno: EPERM.
  */
@@ -664,8 +668,10 @@ int switchto_mutex_trylock(struct switchto_mutex *mutex);
  * switchto_mutex_lock_until() - lock a mutex, but wait until a time at most
  * @deadline:	NULL: for ever
  *
- * A task or thread that tries again, without a timed lock of another mutex in between, keeps its place
- * in the order of those that wait.
+ * A thread that tries again, without a timed lock of another mutex in between, keeps its place in the
+ * order of those that wait, unless the mutex was unlocked meanwhile and the place was the first. After
+ * a timed lock of another mutex, some 500 bytes stay allocated until the first one is unlocked. No
+ * cancellation ends the wait. It may return 0 after @deadline, if it was given the mutex just then.
  *
  * Return: 0, or -1 and errno: as switchto_mutex_lock(), and ETIMEDOUT, ENOMEM; EINVAL, @deadline.
  */
@@ -788,8 +794,10 @@ enum { SWITCHTO_SELECT_MAX = 64 };
  *
  * SWITCHTO_POLL waits for a descriptor as switchto_poll() does, with the same events: for both
  * directions, there are two cases. revents of the case that was done says what there is: POLLNVAL, if the
- * descriptor was closed. Reading and writing is the caller's. While another task waits for the same
- * descriptor and direction, this one looks at it every 13 ms only. With such cases, only tasks may call.
+ * descriptor was closed. revents of the others says nothing. Reading and writing is the caller's; the
+ * descriptor is set to O_NONBLOCK. While another task waits for the same descriptor and direction, this
+ * one looks at it every 13 ms only. Each such case costs a poll(2) at each wake-up. With such cases, only
+ * tasks may call.
  *
  * Return: the index of the case that was done, or whose channel is closed; or -1 and errno:
  * ETIMEDOUT, ECANCELED; EINVAL, @deadline, @count, an op or events, or all cases are off and @deadline is

@@ -357,10 +357,13 @@ static int begin_to_watch(struct worker *me, struct watch *watch)
 	watch->mark = mark;
 	watch->direction = output ? &mark->out : &mark->in;
 	word = atomic_load(&watch->direction->word);
-	if (is_ready(word) &&
-	    (switchto_poll_now(fd, watch->poll->events) ||
-	     !atomic_compare_exchange_strong(&watch->direction->word, &word, NOT_READY)))
-		return EALREADY;
+	if (is_ready(word)) {
+		if (switchto_poll_now(fd, watch->poll->events) ||
+		    !atomic_compare_exchange_strong(&watch->direction->word, &word, NOT_READY))
+			return EALREADY;
+		/* What is unread is found again and again, and a hang-up may be all that is wanted. */
+		ready_in_vain(mark, word);
+	}
 	/* Others have their turn first. */
 	return mark_task(word) || atomic_load(&watch->direction->first) ? EBUSY : 0;
 }

@@ -43,13 +43,22 @@ static void expire(struct slot *slot)
 	}
 }
 
+/* Has @slot a worker that it does not need? Its poller may be one. */
+static __attribute__((noinline)) bool has_worker_for_others(const struct slot *slot)
+{
+	const struct worker *me = switchto_current;
+
+	return is_spare(slot->spare) || (!me->task && me != slot->dispatcher);
+}
+
 /* @timeout, or less if there is something to do. @steals: others may have tasks for @slot. */
 static ALWAYS_INLINE nsec_t begin_sleep(struct slot *slot, nsec_t timeout, bool steals)
 {
 	/* Paired with the exchange in switchto_inbox_wake(). */
 	atomic_store(&slot->asleep, 1);
 	window();
-	if (unlikely(atomic_load(&slot->inbox)) || unlikely(!atomic_load(&slot->sched->tasks)))
+	if (unlikely(atomic_load(&slot->inbox)) || unlikely(!atomic_load(&slot->sched->tasks)) ||
+	    unlikely(atomic_load(&slot->sched->wants_worker) && has_worker_for_others(slot)))
 		return 0;
 	/* It has just tried in vain. */
 	if (steals && switchto_inbox_can_steal(slot))
@@ -154,7 +163,7 @@ static ALWAYS_INLINE void count_poll(struct slot *slot)
 	atomic_store_explicit(&slot->polls, polls + 1, memory_order_relaxed);
 }
 
-/* @task is held no longer: it has a worker. Inside of @slot. */
+/* @task is held no longer: it has a worker, or tries again. Inside of @slot. */
 static inline void ready_held(struct slot *slot, struct switchto_task *task)
 {
 	if (task)
@@ -190,7 +199,7 @@ static __attribute__((noinline)) struct switchto_entry *poll_again(struct slot *
 	struct switchto_entry *entry = NULL;
 
 	while (!entry && atomic_load(&slot->sched->tasks)) {
-		if (is_short_of_workers(slot->sched) && is_needed_elsewhere(slot))
+		if (unlikely(atomic_load(&slot->sched->wants_worker)) && is_needed_elsewhere(slot))
 			break;
 		count_poll(slot);
 		poll_until(slot, timer_next(&slot->timers));
@@ -361,21 +370,42 @@ static struct worker *take_from_others(struct slot *slot)
 	return worker;
 }
 
+/* A worker for @task: a new one, or an idle one. NULL: @task is held, or with *@fails, there is none. */
+static struct worker *make_worker(struct slot *slot, struct switchto_task *task, bool *fails)
+{
+	struct switchto_sched *sched = slot->sched;
+	struct worker *worker;
+	bool holds = false;
+
+	do {
+		worker = switchto_pool_create(sched, RUNS_TASKS);
+		*fails = !worker && errno != EBUSY;
+		if (worker || *fails)
+			return worker;
+		worker = switchto_pool_hold(sched, task, &holds);
+	} while (!worker && !holds);
+	/* Those that sleep may have a worker for it. */
+	for (unsigned int i = 0; holds && i < sched->slots; i++)
+		if (&sched->slot[i] != slot)
+			switchto_inbox_wake(&sched->slot[i]);
+	return worker;
+}
+
 bool switchto_dispatch_make(struct worker *me)
 {
 	struct slot *slot = me->slot;
 	struct switchto_task *task = slot->begins;
-	struct worker *worker = switchto_pool_create(slot->sched, RUNS_TASKS);
+	bool fails;
+	struct worker *worker = make_worker(slot, task, &fails);
 
 	slot->begins = NULL;
-	if (!worker && errno == EBUSY) {
-		worker = switchto_pool_hold(slot->sched, task);
-		if (!worker)
-			return true;
-	}
-	if (!worker) {
+	if (fails) {
+		/* This one may have been counted, when another one was held for that. */
+		ready_held(slot, switchto_pool_let_go(slot->sched));
 		atomic_fetch_or(&slot->sched->wants_worker, TOO_FEW);
 		worker = take_from_others(slot);
+	} else if (!worker) {
+		return true;
 	}
 	if (worker)
 		return hand_over(me, slot, begin_with(worker, slot, task), false);

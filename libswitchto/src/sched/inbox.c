@@ -38,8 +38,8 @@ static __attribute__((noinline)) void make_change(struct slot *slot, struct chan
 {
 	struct switchto_task *task = change->whose;
 	struct slot *now = __atomic_load_n(&task->slot, __ATOMIC_ACQUIRE);
-	const bool same = atomic_load(&task->serial) == change->serial &&
-			  atomic_load(&task->state) != FINISHED;
+	const bool same = atomic_load(&task->state) != FINISHED &&
+			  atomic_load(&task->serial) == change->serial;
 
 	/* One of this slot ends in this slot: not just now. */
 	if (same && now != slot) {

@@ -46,8 +46,8 @@ struct turn {
 	struct waiter waiter;
 	struct turn *next, *before;
 	bool listed;
-	bool verified; /* as VERIFIED of a task in the word */
-	int error;     /* EBADF: the descriptor is gone */
+	bool verified;	  /* as VERIFIED of a task in the word */
+	atomic_int error; /* EBADF: the descriptor is gone; also set while it does not wait */
 };
 
 struct direction {

@@ -7,13 +7,29 @@
 
 /* --- workers --- */
 
+/* With the lock. */
+static inline bool has_room(const struct switchto_sched *sched)
+{
+	return !sched->max_threads || sched->threads < sched->max_threads;
+}
+
 /* One more for tasks. False: there are as many as there may be. */
 static bool count_one(struct switchto_sched *sched)
 {
-	if (atomic_fetch_add(&sched->threads, 1) < sched->max_threads || !sched->max_threads)
-		return true;
-	atomic_fetch_sub(&sched->threads, 1);
-	return false;
+	bool room;
+
+	pthread_mutex_lock(&sched->lock);
+	room = has_room(sched);
+	sched->threads += room;
+	pthread_mutex_unlock(&sched->lock);
+	return room;
+}
+
+static void count_back(struct switchto_sched *sched)
+{
+	pthread_mutex_lock(&sched->lock);
+	sched->threads--;
+	pthread_mutex_unlock(&sched->lock);
 }
 
 static void set_attr(const struct switchto_sched *sched, pthread_attr_t *attr, int *error)
@@ -43,7 +59,7 @@ struct worker *switchto_pool_create(struct switchto_sched *sched, int serves)
 	worker = calloc(1, sizeof(*worker));
 	if (!worker) {
 		if (serves == RUNS_TASKS)
-			atomic_fetch_sub(&sched->threads, 1);
+			count_back(sched);
 		errno = ENOMEM;
 		return NULL;
 	}
@@ -78,7 +94,7 @@ struct worker *switchto_pool_create(struct switchto_sched *sched, int serves)
 	if (error) {
 		free(worker);
 		if (serves == RUNS_TASKS)
-			atomic_fetch_sub(&sched->threads, 1);
+			count_back(sched);
 		errno = error;
 		return NULL;
 	}
@@ -101,15 +117,17 @@ struct worker *switchto_pool_take(struct switchto_sched *sched)
 	return worker;
 }
 
-struct worker *switchto_pool_hold(struct switchto_sched *sched, struct switchto_task *task)
+struct worker *switchto_pool_hold(struct switchto_sched *sched, struct switchto_task *task,
+				  bool *holds)
 {
 	struct worker *worker;
 
 	pthread_mutex_lock(&sched->lock);
 	worker = sched->idle;
+	*holds = !worker && !has_room(sched);
 	if (worker) {
 		sched->idle = worker->next_idle;
-	} else {
+	} else if (*holds) {
 		task->next = NULL;
 		if (sched->first_held)
 			sched->last_held->next = task;
@@ -123,9 +141,8 @@ struct worker *switchto_pool_hold(struct switchto_sched *sched, struct switchto_
 }
 
 /* With the lock. */
-static struct switchto_task *take_held(struct worker *worker)
+static struct switchto_task *first_held(struct switchto_sched *sched)
 {
-	struct switchto_sched *sched = worker->sched;
 	struct switchto_task *task = sched->first_held;
 
 	if (likely(!task))
@@ -133,8 +150,27 @@ static struct switchto_task *take_held(struct worker *worker)
 	sched->first_held = task->next;
 	if (!sched->first_held)
 		atomic_fetch_and(&sched->wants_worker, ~(unsigned int)TASKS_HELD);
-	task->worker = worker;
-	worker->task = task;
+	return task;
+}
+
+static struct switchto_task *take_held(struct worker *worker)
+{
+	struct switchto_task *task = first_held(worker->sched);
+
+	if (unlikely(task)) {
+		task->worker = worker;
+		worker->task = task;
+	}
+	return task;
+}
+
+struct switchto_task *switchto_pool_let_go(struct switchto_sched *sched)
+{
+	struct switchto_task *task;
+
+	pthread_mutex_lock(&sched->lock);
+	task = first_held(sched);
+	pthread_mutex_unlock(&sched->lock);
 	return task;
 }
 
@@ -179,6 +215,7 @@ static struct worker *take_old(struct switchto_sched *sched)
 			*at = worker->next_idle;
 			worker->next_idle = old;
 			old = worker;
+			sched->threads--;
 			atomic_store(&worker->exits, true);
 			continue;
 		}
@@ -224,7 +261,6 @@ void switchto_pool_trim(struct switchto_sched *sched)
 		next = worker->next_idle;
 		worker->next_idle = sched->ending;
 		sched->ending = worker;
-		atomic_fetch_sub(&sched->threads, 1);
 		switchto_resume(worker->tid);
 	}
 }
@@ -252,7 +288,7 @@ void switchto_pool_end(struct switchto_sched *sched)
 		sched->ending = worker->next_idle;
 		join_worker(worker);
 	}
-	atomic_store(&sched->threads, 0);
+	sched->threads = 0;
 }
 
 /* --- tasks --- */

@@ -13,8 +13,14 @@
 struct worker *switchto_pool_create(struct switchto_sched *sched, int serves);
 /* An idle one, or NULL. */
 struct worker *switchto_pool_take(struct switchto_sched *sched);
-/* An idle one for @task; or NULL, and @task is held until there is one. */
-struct worker *switchto_pool_hold(struct switchto_sched *sched, struct switchto_task *task);
+/*
+ * An idle one for @task; or NULL, and with *@holds, @task is held until there is one. Else one may be
+ * created by now.
+ */
+struct worker *switchto_pool_hold(struct switchto_sched *sched, struct switchto_task *task,
+				  bool *holds);
+/* One that is held, or NULL: it is to be made ready, to try again. */
+struct switchto_task *switchto_pool_let_go(struct switchto_sched *sched);
 /*
  * @worker has no task: it may get one of anybody. If one is held, it gets that, and the caller, who is
  * inside of @slot, makes it ready.

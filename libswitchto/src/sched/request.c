@@ -13,8 +13,6 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-/* After so many times in vain, a descriptor is polled edge-triggered. */
-enum { IN_VAIN = 64 };
 /* After so many naps, a send to an address of IP fails. */
 enum { IN_VAIN_TO_IP = 4 };
 
@@ -386,8 +384,7 @@ static enum step found_nothing(struct performance *p)
 	    !atomic_compare_exchange_strong(&direction_of(p)->word, &word, NOT_READY))
 		return LOOKS;
 	/* An error may make it ready, or what this call can't take: and does so again. */
-	if (word & STICKY || atomic_fetch_add(&mark->in_vain, 1) >= IN_VAIN)
-		switchto_mark_edge(mark);
+	ready_in_vain(mark, word);
 	return LOOKS;
 }
 

@@ -65,6 +65,16 @@ struct progress {
 
 static const struct progress no_progress = { .result = -EINTR };
 
+/* After so many times in vain, a descriptor is polled edge-triggered. */
+enum { IN_VAIN = 64 };
+
+/* @mark was ready, as @word says, but not for what is asked for. */
+static inline void ready_in_vain(struct mark *mark, uintptr_t word)
+{
+	if (word & STICKY || atomic_fetch_add(&mark->in_vain, 1) >= IN_VAIN)
+		switchto_mark_edge(mark);
+}
+
 /* A result that no call has: the descriptor can't be polled. */
 enum { NOT_POLLED = -4000 };
 

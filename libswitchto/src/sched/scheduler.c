@@ -61,6 +61,7 @@ static int begin_slot(struct slot *slot, struct switchto_sched *sched)
 	atomic_init(&slot->owner, owner_word(0, INSIDE));
 	atomic_init(&slot->budget, BUDGET);
 	slot->full = BUDGET;
+	atomic_init(&slot->turn, (unsigned int)(slot - sched->slot));
 	if (!slot->queue)
 		return ENOMEM;
 	if (sched->wrapped)

@@ -579,7 +579,7 @@ static void begin_timed(void)
 }
 
 /* That of the calling thread, which is in no list; or it has taken its place in that of @mutex again. */
-static struct timed *get_timed(const struct switchto_mutex *mutex, const void *who, bool *in_list)
+static struct timed *get_timed(const struct switchto_mutex *mutex, void *who, bool *in_list)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	unsigned char left = LEFT;
@@ -592,8 +592,10 @@ static struct timed *get_timed(const struct switchto_mutex *mutex, const void *w
 	if (timed && timed->generation == switchto_generation) {
 		struct queued *queued = queued_of(timed);
 
-		*in_list = timed->mutex == mutex && queued->who == who;
+		*in_list = timed->mutex == mutex;
 		if (*in_list) {
+			/* Another task of this thread may have left it. It is not looked at before it waits. */
+			queued->who = who;
 			switchto_waiter_begin(&timed->waiter);
 			if (atomic_compare_exchange_strong(&queued->timed, &left, WAITS))
 				return timed;

@@ -33,9 +33,9 @@ static struct slot *slot_near(struct switchto_sched *sched, struct slot *slot)
 /* For a task that one of @slot spawns: each slot in turn. */
 static struct slot *slot_in_turn(struct switchto_sched *sched, struct slot *slot)
 {
-	const unsigned int i = atomic_load_explicit(&slot->neighbour, memory_order_relaxed);
+	const unsigned int i = atomic_load_explicit(&slot->turn, memory_order_relaxed);
 
-	atomic_store_explicit(&slot->neighbour, i + 1, memory_order_relaxed);
+	atomic_store_explicit(&slot->turn, i + 1, memory_order_relaxed);
 	return &sched->slot[i % sched->slots];
 }
 
@@ -102,10 +102,11 @@ static ALWAYS_INLINE int spawn_on(struct switchto_sched *sched, int which, task_
 	task->timer = 0;
 	atomic_store(&task->cancelled, 0);
 	atomic_store(&task->joiner, task_out ? NULL : DETACHED);
-	atomic_store(&task->state, 0);
+	/* First: make_change() finds the state of the old task, or the number of the new one. */
 	atomic_store_explicit(&task->serial,
 			      atomic_load_explicit(&task->serial, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
+	atomic_store(&task->state, 0);
 	task->bound = which >= 0 || which == SWITCHTO_THIS ? BY_SPAWN : 0;
 	/* A release: who sees it sees the serial number. */
 	__atomic_store_n(&task->slot, slot_for(sched, which), __ATOMIC_RELEASE);
@@ -303,9 +304,12 @@ int switchto_shield_begin(void)
 		return fail(EPERM);
 	atomic_fetch_add(&me->task->cancelled, SHIELD);
 	window();
-	/* One that came before may be about to end a wait: not one of those that are shielded. */
+	/*
+	 * One that came before may be about to end a wait: not one of those that are shielded. It may be
+	 * a thread of less priority, so to yield would not do.
+	 */
 	while (atomic_load(&me->task->cancellers))
-		sched_yield();
+		nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
 	return spent_by(me);
 }
 

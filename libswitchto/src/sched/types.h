@@ -195,6 +195,7 @@ struct slot {
 
 	atomic_uint tasks;     /* that have not ended, if there are several slots */
 	atomic_uint neighbour; /* the slot that the next spawn looks at */
+	atomic_uint turn;      /* the same with SWITCHTO_ANY, which begins with this slot */
 	atomic_uint ready;     /* tasks in the queue, unless is_fifo */
 	atomic_bool stealable; /* they wait for so long that others may take them */
 	atomic_uint refused; /* how often the policy gave none since it gave one; not more than 8 */
@@ -243,7 +244,7 @@ struct switchto_sched {
 	ssize_t guard_size;			/* SWITCHTO_NO_GUARD; 0: pthread's default */
 	char name[16];				/* as long as that of a thread may be */
 	unsigned int max_threads, idle_threads; /* for tasks; 0: all */
-	atomic_uint threads;			/* for tasks */
+	unsigned int threads;			/* for tasks; with the lock */
 	nsec_t trimmed;				/* when the idle ones were looked at */
 	struct worker *ending;			/* that were told to end, and are to be joined */
 	unsigned int generation;		/* of the process that made it */

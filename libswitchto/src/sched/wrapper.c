@@ -98,16 +98,16 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 	if (atomic_load_explicit(&victim->inbox, memory_order_relaxed))
 		switchto_inbox_empty(victim);
 	task = (struct switchto_task *)policy->steal(queue);
-	/* Its policy keeps them: to be offered again, ever later. */
+	if (task && task->bound) {
+		policy->enqueue(queue, &task->entry, SWITCHTO_YIELDED);
+		task = NULL;
+	}
+	/* They are kept there: to be offered again, ever later. */
 	if (!task)
 		atomic_store(&victim->stealable, false);
 	refused = atomic_load_explicit(&victim->refused, memory_order_relaxed);
 	atomic_store_explicit(&victim->refused, task ? 0 : refused + (refused < MOST_REFUSED),
 			      memory_order_relaxed);
-	if (task && task->bound) {
-		policy->enqueue(queue, &task->entry, SWITCHTO_YIELDED);
-		task = NULL;
-	}
 	if (task) {
 		change_ready(victim, -1);
 		/* As if it had been in the thief's queue. */
