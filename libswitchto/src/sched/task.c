@@ -4,9 +4,9 @@
 #include "sleep.h"
 #include "worker.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* --- spawn --- */
 
