@@ -654,17 +654,13 @@ static void *close_for_both(void *sched)
 TEST(turn_ends_twice)
 {
 	struct switchto_sched *sched = new_sched_with(NULL, 0, 2);
-	pthread_t thread;
 
 	assert_int_equal(pipe(ends), 0);
 	atomic_store(&reads, false);
 	atomic_store(&reads_too, false);
 	atomic_store(&returned, false);
 	spawn(sched, read_first, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, close_for_both, sched), 0);
-	assert_int_equal(switchto_sched_run(sched), 0);
-	pthread_join(thread, NULL);
-	run_tasks(sched);
+	run_with_thread(sched, close_for_both, sched);
 	close(ends[1]);
 }
 
@@ -716,17 +712,13 @@ static void *close_late(void *arg)
 TEST(error_comes_late)
 {
 	struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
-	pthread_t thread;
 
 	assert_int_equal(pipe(ends), 0);
 	atomic_store(&reads, false);
 	atomic_store(&reads_too, false);
 	atomic_store(&closed, false);
 	spawn(sched, read_and_sleep, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, close_late, NULL), 0);
-	assert_int_equal(switchto_sched_run(sched), 0);
-	pthread_join(thread, NULL);
-	run_tasks(sched);
+	run_with_thread(sched, close_late, NULL);
 	close(ends[1]);
 }
 

@@ -84,6 +84,16 @@ void run_tasks(struct switchto_sched *sched)
 	verdict_assert(&verdict);
 }
 
+void run_with_thread(struct switchto_sched *sched, void *(*fn)(void *), void *arg)
+{
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, fn, arg), 0);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	pthread_join(thread, NULL);
+	run_tasks(sched);
+}
+
 struct timespec in(long long ns)
 {
 	struct timespec time;

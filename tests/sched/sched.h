@@ -8,6 +8,9 @@
 #include <switchto/sched.h>
 #include <switchto/switchto.h>
 
+#define USEC 1000LL
+#define MSEC (1000 * USEC)
+
 /* How many slots the scheduler of each test has: the program's argument. */
 extern unsigned int slots;
 
@@ -33,6 +36,8 @@ struct switchto_task *spawn_handle(struct switchto_sched *sched, void (*fn)(void
 
 /* Runs all tasks, destroys @sched, and asserts the verdict. */
 void run_tasks(struct switchto_sched *sched);
+/* The same, beside a thread that runs @fn. */
+void run_with_thread(struct switchto_sched *sched, void *(*fn)(void *), void *arg);
 
 /* The same in the scheduler of the test, which the first of them makes, with the default policy. */
 void add_task(void (*fn)(void *), void *arg);

@@ -30,8 +30,6 @@ enum { DRAINED, FED, FREE };
 /* Of the pipes, the one that io_uring reads and writes. It blocks. */
 enum { AWAITED = PIPES - 1 };
 
-#define USEC 1000LL
-
 static struct {
 	struct switchto_sched *sched;
 	unsigned int workers, ops, helpers;
