@@ -105,9 +105,8 @@ static void unblock_signals(const uint64_t *signals, int error)
 }
 
 /*
- * With all signals blocked, those of the C library as well: a handler that leaves with
- * siglongjmp(), or forks, and a cancellation would leave the lock behind. NULL: there is no
- * memory.
+ * Blocks all signals, also the C library's own: a handler that leaves with siglongjmp() or forks,
+ * or a cancellation, would leave the lock behind. NULL: there is no memory.
  */
 static struct work *begin_work(void)
 {
@@ -374,7 +373,7 @@ static enum found find_own(struct thread *thread, pid_t tid, struct work *work)
 		return CHANGING;
 
 	atomic_store_explicit(&thread->cpu, 0, memory_order_relaxed);
-	/* As the program sees it, whoever has given it back. */
+	/* It has the mask of the program, also if another thread has given it back. */
 	if (own && !own->all && same(work->cpus, own->cpus))
 		return KNOWN;
 	if (!own || (bound <= 0 && (own->all || thread->lost)))
@@ -518,7 +517,7 @@ bool switchto_place_tick(struct thread *me, uint32_t now, uint32_t *phase)
 	return now - given >= switchto_place_long;
 }
 
-/* @again: whoever has the lock lets the thread go before it unlocks. */
+/* @again: if another thread has the lock, that thread lets @thread go before it unlocks. */
 static bool try_lock(struct thread *thread, bool again)
 {
 	unsigned char seen = IDLE;
@@ -640,7 +639,7 @@ void switchto_place_end(struct thread *me)
 {
 	struct work *work;
 
-	/* Nobody is at it who would change it, or will be: see switchto_place_move(). */
+	/* No other thread changes it now, or will: see switchto_place_move(). */
 	if (atomic_load(&me->place) == SWITCHTO_FREE && !me->own && try_lock(me, false))
 		return;
 	/* Without memory, it ends as it is. */

@@ -22,8 +22,8 @@
  *  - every PLACE_PERIOD of a chain of switches, for what is not found out so. Not more often:
  *    each thread of the chain is bound anew then.
  *
- * A resume lets its target go, too: the two are to run at the same time. But for a thread
- * that is SWITCHTO_STAY, as those of the scheduling layer are: there a resume gives a slot.
+ * A resume lets its target go, too: the two are to run at the same time. A target that is
+ * SWITCHTO_STAY stays: for threads of the scheduling layer, a resume gives a slot.
  */
 #ifndef SWITCHTO_PLACE_H
 #define SWITCHTO_PLACE_H
@@ -57,8 +57,8 @@ HIDDEN int switchto_place_choose(void);
 HIDDEN void switchto_place_move(struct thread *thread, pid_t tid, int cpu);
 
 /*
- * A tick has come since @me was switched to. Is its target to be let go? @phase is that of
- * the chain, and may become another.
+ * A tick has come since @me was switched to. Is its target to be let go? @phase is the phase of
+ * the chain, and may change.
  */
 HIDDEN bool switchto_place_tick(struct thread *me, uint32_t now, uint32_t *phase);
 
@@ -80,7 +80,7 @@ static inline uint32_t place_now(void)
 	return (uint32_t)time.tv_sec * 1000 + (uint32_t)time.tv_nsec / 1000000;
 }
 
-/* @me has taken a resume without a wait: whoever gave that goes on, too. */
+/* @me has taken a resume without a wait: so the resuming thread runs, too. */
 static inline void place_pending(struct thread *me)
 {
 	if (unlikely(atomic_load_explicit(&me->cpu, memory_order_relaxed) > 0) &&

@@ -60,7 +60,7 @@ static inline bool register_self(void)
 
 /*
  * There was no resume: a handler forked in the middle of the call, and this is the
- * child. The word is that of the parent's TID, and stays unregistered.
+ * child. The word belongs to the parent's TID, and stays unregistered.
  */
 static __attribute__((cold, noinline)) pid_t taken_in_a_child(struct thread *me, uint32_t word)
 {
@@ -88,8 +88,8 @@ static inline pid_t take(struct thread *me)
 }
 
 /*
- * @running, one's own, -> WAITING; false if a resume is pending. A word that is WAITING
- * already is that of a wait which a handler left with siglongjmp().
+ * @running, one's own, -> WAITING; false if a resume is pending. If the word is WAITING already,
+ * a handler left a wait with siglongjmp().
  */
 static inline bool begin_wait(struct thread *me, uint32_t running)
 {
@@ -119,8 +119,8 @@ static _Noreturn void broken(const char *what, int error)
 }
 
 /*
- * Sleeps while one's own word is @waiting. Where the kernel has FUTEX_SWAP, in
- * that: who sleeps so is found by a hint, however many others are parked.
+ * Sleeps while one's own word is @waiting. In FUTEX_SWAP where the kernel has it: a hint finds
+ * such a sleeper, however many others are parked.
  */
 static inline int park(struct thread *me, uint32_t waiting, const struct timespec *deadline)
 {
