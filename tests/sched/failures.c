@@ -10,8 +10,6 @@
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 
-void switchto_sched_window(void);
-
 /* A thread that is not the monitor. */
 static _Thread_local bool others;
 /* How often the monitor is still to look before it is held between its look and its sleep. */

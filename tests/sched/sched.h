@@ -55,6 +55,16 @@ void run_in_time(struct switchto_sched *sched);
 /* How many entries folder @path has, with . and .. */
 unsigned int entries(const char *path);
 
+#ifdef SWITCHTO_SCHED_WINDOWS
+/* sched_*_windows: between two atomic steps of the layer, so that others may come in there. */
+void switchto_sched_window(void);
+
+/* Of @one_in windows, one sleeps for @nap ns at most, and @delays burn some steps. */
+extern struct windows {
+	uint32_t one_in, nap, delays, seed;
+} windows;
+#endif
+
 /* The CPU time of the process, and of the calling thread. */
 long long cpu_ns(void);
 long long thread_cpu_ns(void);
