@@ -412,24 +412,36 @@ TEST_F(loan, swap_on_a_shared_futex_gives_it_back)
 	ASSERT_RETURNS(0, 0, &holders[0].call);
 }
 
-/* A loan that was followed by another one is over. */
+static long lend_to_another(struct call *c)
+{
+	long ret = be_lender(c);
+
+	if (ret != -1 || errno != EINTR)
+		return 99;
+	return futex_swap(c->uaddr, c->val, NULL, &holders[1].word, FUTEX_PRIVATE_FLAG);
+}
+
+/* A loan that was followed by another one is over, and its holder's sleep does not end that one. */
 TEST_F(loan, lender_interrupted_lends_again)
 {
 	struct call *lender;
 
 	handle(_metadata, SIGUSR1, 0);
 	holders[0].keeps = 1;
+	holders[1].keeps = 1;
 	start_holder(_metadata, &holders[0], SLEEPS);
 	start_holder(_metadata, &holders[1], SLEEPS);
-	holders[1].keeps = 1;
-	lender = start_lender(_metadata, &holders[0]);
-	ASSERT_ASLEEP(&holders[0].call);
+	lender = prepare_swap(&arena->other, &arena->own, &holders[0].word, FUTEX_PRIVATE_FLAG);
+	lender->enter = lend_to_another;
+	start(_metadata, lender);
+	wait_given(_metadata, &holders[0]);
 	ASSERT_ASLEEP(lender);
 	signal_thread(_metadata, lender, SIGUSR1);
-	ASSERT_RETURNS(-1, EINTR, lender);
-	start_lender(_metadata, &holders[1]);
+	wait_given(_metadata, &holders[1]);
 	ASSERT_ASLEEP(lender);
 	ASSERT_ASLEEP(&holders[1].call);
+	/* It sleeps once more when its call has ended. */
+	holders[0].keeps = 0;
 	end_holder(_metadata, &holders[0]);
 	expect_untold(_metadata, lender);
 	end_holder(_metadata, &holders[1]);
