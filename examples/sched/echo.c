@@ -11,11 +11,8 @@ static void serve(void *arg)
 	ssize_t n;
 
 	while ((n = switchto_recv(fd, buffer, sizeof(buffer), 0, NULL)) > 0)
-		for (ssize_t sent = 0, m; sent < n; sent += m)
-			if ((m = switchto_send(fd, buffer + sent, (size_t)(n - sent), MSG_NOSIGNAL,
-					       NULL)) < 0)
-				goto out;
-out:
+		if (switchto_send(fd, buffer, (size_t)n, MSG_NOSIGNAL, NULL) < n)
+			break;
 	switchto_close(fd);
 }
 

@@ -5,7 +5,6 @@
  */
 #include "listen.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 enum { IDLE_SECONDS = 10 };
@@ -19,15 +18,7 @@ static bool send_all(int fd, const char *text, size_t length)
 {
 	const struct timespec deadline = seconds_from_now(IDLE_SECONDS);
 
-	while (length) {
-		ssize_t n = switchto_send(fd, text, length, MSG_NOSIGNAL, &deadline);
-
-		if (n < 0)
-			return false;
-		text += n;
-		length -= (size_t)n;
-	}
-	return true;
+	return switchto_send(fd, text, length, MSG_NOSIGNAL, &deadline) == (ssize_t)length;
 }
 
 static void serve(void *arg)

@@ -9,10 +9,10 @@
 //	sched.run();
 //	task.join();
 //
-// Time points are of std::chrono::steady_clock, which on Linux is CLOCK_MONOTONIC, in any unit. A time
-// that is out of range counts as the nearest one in range. There are no functions for other clocks.
-// Each call with a deadline has a form ..._until(time_point) and one ..._for(duration), which is
-// ..._until(now + duration).
+// Time points are of std::chrono::steady_clock, which on Linux is CLOCK_MONOTONIC, in any unit. A
+// time that is out of range counts as the nearest one in range. There are no functions for other
+// clocks. Each call with a deadline has a form ..._until(time_point) and one ..._for(duration),
+// which is ..._until(now + duration).
 //
 // A task's function, with all that it has captured, is destroyed before the task ends, as with
 // std::thread. An exception of a detached task calls std::terminate(). But a detached task that was
@@ -20,14 +20,15 @@
 //
 // thread_local
 // ------------
-// A task has one thread from its begin to its end, whatever it waits for. So its thread_local variables,
-// errno and what libraries keep for each thread stay its own across all waits. But the next task on the
-// thread finds them as this one left them, and their destructors run when the thread ends: at the latest
-// with the scheduler, not with the task. So
+// A task has one thread from its begin to its end, whatever it waits for. So its thread_local
+// variables, errno and what libraries keep for each thread stay its own across all waits. But the
+// next task on the thread finds them as this one left them, and their destructors run when the
+// thread ends: at the latest with the scheduler, not with the task. So
 // - set such a variable at the begin of a task, and do not rely on its initial value;
-// - free in the task what belongs to the task: keep it in an automatic variable, and in the thread_local
-//   one a pointer to it;
-// - caches are as good as with threads: there are as many as threads, see max_threads and idle_threads;
+// - free in the task what belongs to the task: keep it in an automatic variable, and in the
+//   thread_local one a pointer to it;
+// - caches are as good as with threads: there are as many as threads, see max_threads and
+//   idle_threads;
 // - their destructors may use other schedulers, but not the one whose thread ends.
 #ifndef SWITCHTO_SCHED_HPP
 #define SWITCHTO_SCHED_HPP
@@ -211,8 +212,8 @@ inline unsigned int slot_of(const switchto_task *handle)
 
 } // namespace detail
 
-// A task. The destructor cancels and joins it, like the one of std::jthread. A task must not outlive its
-// scheduler, also if it has ended: declare the scheduler before.
+// A task. The destructor cancels and joins it, like the one of std::jthread. A task must not
+// outlive its scheduler, also if it has ended: declare the scheduler before.
 class task {
 public:
 	task() = default;
@@ -243,8 +244,8 @@ public:
 	bool joinable() const noexcept { return handle_; }
 	switchto_task *native_handle() const noexcept { return handle_; }
 
-	// Throws what the task has thrown. All of these throw std::errc::invalid_argument if the task is
-	// not joinable().
+	// Throws what the task has thrown. All of these throw std::errc::invalid_argument if the
+	// task is not joinable().
 	void join()
 	{
 		detail::check(switchto_join(handle_), "switchto_join");
@@ -267,8 +268,8 @@ public:
 	{
 		return join_until(detail::from_now(time));
 	}
-	// It goes on without its handle, and must have begun before its scheduler is destroyed. If it has
-	// ended, this throws what it has thrown.
+	// It goes on without its handle, and must have begun before its scheduler is destroyed. If
+	// it has ended, this throws what it has thrown.
 	void detach()
 	{
 		detail::check(switchto_detach(handle_), "switchto_detach");
@@ -322,8 +323,8 @@ private:
 		if (!handle_)
 			return;
 		if (switchto_end(handle_) == -1) {
-			// A task that calls exit() may have its own handle in a static object. In the
-			// child of a fork, the task is the parent's.
+			// A task that calls exit() may have its own handle in a static object. In
+			// the child of a fork, the task is the parent's.
 			if (errno != EDEADLK && errno != EPERM)
 				detail::misused("the handle of a switchto::task was given back "
 						"by others");
@@ -481,8 +482,8 @@ public:
 	}
 	scheduler(const scheduler &) = delete;
 	scheduler &operator=(const scheduler &) = delete;
-	// Drops detached tasks that have not begun, as after an exception of run(). There must be no
-	// others any more, unless exit() ends the program: declare a switchto::task after its
+	// Drops detached tasks that have not begun, as after an exception of run(). There must be
+	// no others any more, unless exit() ends the program: declare a switchto::task after its
 	// scheduler.
 	~scheduler()
 	{
@@ -606,10 +607,10 @@ private:
 	switchto_sched *sched_;
 };
 
-// Each function that is handed to execute() runs in a detached task; execute() does not wait. It is an
-// executor to Asio (its concept execution::executor, Boost 1.74 and later): for dispatch(), post(),
-// defer() and bind_executor(). any_io_executor does not hold it: its context is no execution_context. It
-// is no scheduler of std::execution, which has senders.
+// Each function that is handed to execute() runs in a detached task; execute() does not wait. It is
+// an executor to Asio (its concept execution::executor, Boost 1.74 and later): for dispatch(),
+// post(), defer() and bind_executor(). any_io_executor does not hold it: its context is no
+// execution_context. It is no scheduler of std::execution, which has senders.
 class executor {
 public:
 	explicit executor(scheduler &sched, int slot = SWITCHTO_ANY) noexcept
@@ -761,7 +762,8 @@ struct strict_t {
 inline constexpr strict_t strict{};
 
 // For std::lock_guard, std::unique_lock and std::scoped_lock; it is a std::timed_mutex. mutex
-// m(switchto::strict) is one that is given to whoever has waited longest, see SWITCHTO_MUTEX_STRICT.
+// m(switchto::strict) is one that is given to whoever has waited longest, see
+// SWITCHTO_MUTEX_STRICT.
 class mutex {
 public:
 	constexpr mutex() noexcept = default;
@@ -1034,8 +1036,8 @@ private:
 	std::shared_ptr<detail::stop_state> state_ = std::make_shared<detail::stop_state>();
 };
 
-// As std::stop_callback; but the callbacks of a source run one at a time, and no other callback of it
-// begins or ends its life meanwhile. Keep them short. An exception calls std::terminate().
+// As std::stop_callback; but the callbacks of a source run one at a time, and no other callback of
+// it begins or ends its life meanwhile. Keep them short. An exception calls std::terminate().
 template <typename F>
 class stop_callback final : detail::stop_call {
 public:
@@ -1351,8 +1353,8 @@ std::optional<std::size_t> select(const timespec *deadline, Cases &...cases)
 } // namespace detail
 
 // The cases of select(). @function is called if the case is the one that was done: with a
-// std::optional<T>, which is empty if the channel is closed and empty; with a bool, false if it is closed;
-// with revents. A case without a channel, or with a negative descriptor, is off.
+// std::optional<T>, which is empty if the channel is closed and empty; with a bool, false if it is
+// closed; with revents. A case without a channel, or with a negative descriptor, is off.
 template <typename T, typename F = detail::ignore>
 detail::receive_case<T, F> on_receive(channel<T> *from, F function = F())
 {
@@ -1472,7 +1474,7 @@ constexpr timed_call<Call, R, typename without_last<list<>, P...>::type> timed(
 
 // The calls of switchto/sched.h, without the deadline at the end:
 //	size_t n = io::read(fd, buffer, size);				an error is thrown
-//	std::optional<size_t> n = io::read.within(5s, fd, buffer, size);	nothing: the 5 s are over
+//	std::optional<size_t> n = io::read.within(5s, fd, buffer, size);	nothing: too late
 // and io::read.until(time, ...).
 namespace io {
 
