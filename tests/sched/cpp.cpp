@@ -1032,16 +1032,20 @@ void stop_tokens(void **)
 // When the destructor has returned, no callback runs any more.
 void stop_races(void **)
 {
-	for (int i = 0; i < 200; i++) {
+	for (int i = 0; i < 100; i++) {
 		switchto::stop_source source;
-		std::atomic<bool> gone{ false }, late{ false };
-		std::thread stopper([&] { source.request_stop(); });
+		std::atomic<bool> begun{ false }, gone{ false }, late{ false };
+		std::thread stopper;
 
 		{
 			const switchto::stop_callback callback(source.get_token(), [&] {
-				std::this_thread::yield();
-				late = late || gone;
+				begun = true;
+				std::this_thread::sleep_for(100us);
+				late = gone.load();
 			});
+			stopper = std::thread([&] { source.request_stop(); });
+			while (i % 2 && !begun)
+				std::this_thread::yield();
 		}
 		gone = true;
 		stopper.join();
