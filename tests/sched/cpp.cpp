@@ -858,7 +858,7 @@ void selects(void **)
 		std::string got;
 		int pipes[2], calls = 0;
 		short events = 0;
-		const auto get = [&](std::optional<std::string> text) {
+		const auto get = [&](const std::optional<std::string> &text) {
 			got = text.value_or("none");
 		};
 

@@ -971,12 +971,12 @@ private:
 	// The mutex, which a call of a stop_call has already.
 	class section {
 	public:
-		explicit section(mutex &lock)
+		explicit section(mutex &lock) noexcept
 			: lock_(lock.native_handle()),
 			  mine_(switchto_mutex_lock(lock_) == 0)
 		{
 			if (!mine_ && errno != EDEADLK)
-				check(-1, "switchto_mutex_lock");
+				misused("a stop_source was in use at a fork");
 		}
 		section(const section &) = delete;
 		section &operator=(const section &) = delete;
@@ -1109,10 +1109,12 @@ class parcel {
 public:
 	using cargo = T;
 	template <typename U>
-	explicit parcel(U &&item)
+	explicit parcel(U &&item) // NOLINT(bugprone-forwarding-reference-overload): no copies
 		: cargo_(std::forward<U>(item))
 	{
 	}
+	parcel(const parcel &) = delete;
+	parcel &operator=(const parcel &) = delete;
 	cargo *get() noexcept { return &cargo_; }
 	void sent() noexcept {}
 	template <typename U>
@@ -1130,11 +1132,13 @@ class parcel<T, false> {
 public:
 	using cargo = T *;
 	template <typename U>
-	explicit parcel(U &&item)
+	explicit parcel(U &&item) // NOLINT(bugprone-forwarding-reference-overload): no copies
 		: own_(std::make_unique<T>(std::forward<U>(item))),
 		  cargo_(own_.get())
 	{
 	}
+	parcel(const parcel &) = delete;
+	parcel &operator=(const parcel &) = delete;
 	cargo *get() noexcept { return &cargo_; }
 	void sent() noexcept { own_.release(); } // NOLINT(bugprone-unused-return-value)
 	void give_back(T &item) { item = std::move(*own_); }
