@@ -1174,12 +1174,13 @@ public:
 	// Destroys the items that are left.
 	~channel()
 	{
-		const timespec past = {};
-		typename parcel::cargo item;
+		if constexpr (!detail::is_plain<T>) {
+			const timespec past = {};
+			T *item;
 
-		if constexpr (!detail::is_plain<T>)
 			while (switchto_chan_recv(chan_, &item, &past) == 0)
 				delete item;
+		}
 		if (switchto_chan_destroy(chan_))
 			detail::misused("a channel was destroyed while it was in use");
 	}
