@@ -807,6 +807,57 @@ void futures(void **)
 	});
 }
 
+struct base {
+	virtual ~base() = default;
+	virtual int number() const { return 1; }
+};
+
+struct derived final : base {
+	int number() const override { return 2; }
+};
+
+// Trivially copyable, but it can only be moved.
+struct moved_only {
+	int number = 0;
+
+	moved_only() = default;
+	moved_only(moved_only &&) = default;
+	moved_only &operator=(moved_only &&) = delete;
+	moved_only(const moved_only &) = delete;
+	moved_only &operator=(const moved_only &) = delete;
+};
+
+// An argument becomes an item as in any call: by implicit conversions only.
+template <typename C, typename U, typename = void>
+constexpr bool takes = false;
+template <typename C, typename U>
+constexpr bool takes<C, U, std::void_t<decltype(std::declval<C &>().try_send(std::declval<U>()))>> =
+	true;
+static_assert(takes<switchto::channel<std::unique_ptr<int>>, std::unique_ptr<int>>);
+static_assert(!takes<switchto::channel<std::unique_ptr<int>>, int *>);
+
+void kinds_of_items(void **)
+{
+	in_task([] {
+		switchto::channel<std::unique_ptr<base>> bases(1);
+		switchto::channel<moved_only> moved(1);
+		switchto::channel<std::optional<std::string>> maybe;
+		std::optional<std::unique_ptr<base>> in;
+		std::optional<std::string> text = std::string(100, 'x');
+		moved_only five;
+
+		WANT(bases.try_send(std::make_unique<derived>()) == switchto::channel_status::done);
+		WANT(bases.try_receive(in) == switchto::channel_status::done);
+		WANT((*in)->number() == 2);
+		five.number = 5;
+		WANT(moved.send(std::move(five)));
+		WANT(moved.receive()->number == 5);
+		WANT(maybe.send_for(std::move(text), 2ms) == switchto::channel_status::timeout);
+		// NOLINTNEXTLINE(bugprone-use-after-move): what is tested
+		WANT(text && text->size() == 100);
+	});
+}
+
 void items(void **)
 {
 	const auto given = std::make_shared<int>(1);
@@ -889,6 +940,35 @@ void selects(void **)
 		WANT(calls == 2);
 		switchto::io::close(pipes[0]);
 		switchto::io::close(pipes[1]);
+	});
+}
+
+// In each way of not being sent, also before the function of the case is called.
+void unsent(void **)
+{
+	in_task([] {
+		switchto::channel<std::unique_ptr<int>> pointers, open;
+		switchto::channel<int> ready(1);
+		auto one = std::make_unique<int>(1);
+		int calls = 0;
+
+		WANT(!switchto::try_select(switchto::on_send(&pointers, std::move(one))));
+		WANT(one && *one == 1); // NOLINT(bugprone-use-after-move): what is tested
+		ready.send(7);
+		WANT(switchto::select(switchto::on_send(&pointers, std::move(one)),
+				      switchto::on_receive(&ready, [&](std::optional<int>) {
+					      calls += one && *one == 1;
+				      })) == 1);
+		pointers.close();
+		WANT(switchto::select(switchto::on_send(&pointers, std::move(one), [&](bool sent) {
+			     calls += !sent && one && *one == 1;
+		     })) == 0);
+		WANT(calls == 2);
+		switchto_cancel(switchto_task_self());
+		want_error(ECANCELED, [&] {
+			switchto::select(switchto::on_send(&open, std::move(one)));
+		});
+		WANT(one && *one == 1); // NOLINT(bugprone-use-after-move): what is tested
 	});
 }
 
@@ -1164,7 +1244,9 @@ int main()
 		cmocka_unit_test(places),
 		cmocka_unit_test(futures),
 		cmocka_unit_test(items),
+		cmocka_unit_test(kinds_of_items),
 		cmocka_unit_test(selects),
+		cmocka_unit_test(unsent),
 		cmocka_unit_test(descriptors),
 		cmocka_unit_test(in_vain),
 		cmocka_unit_test(shields),

@@ -1103,25 +1103,25 @@ template <typename T>
 inline constexpr bool is_plain =
 	std::is_trivially_copyable_v<T> &&std::is_default_constructible_v<T>;
 
-// What travels for an item that is to be sent. Its destructor frees what did not travel.
+// What travels for an item that is to be sent. Its destructor gives back an item that was moved into
+// it and did not travel.
 template <typename T, bool plain = is_plain<T>>
 class parcel {
 public:
 	using cargo = T;
-	template <typename U>
-	explicit parcel(U &&item) // NOLINT(bugprone-forwarding-reference-overload): no copies
-		: cargo_(std::forward<U>(item))
+	explicit parcel(const T &item)
+		: cargo_(item)
+	{
+	}
+	explicit parcel(T &&item)
+		: cargo_(std::move(item))
 	{
 	}
 	parcel(const parcel &) = delete;
 	parcel &operator=(const parcel &) = delete;
 	cargo *get() noexcept { return &cargo_; }
 	void sent() noexcept {}
-	template <typename U>
-	void give_back(U &)
-	{
-	}
-	static T open(cargo &item) { return item; }
+	static T open(cargo &item) { return std::move(item); }
 
 private:
 	T cargo_;
@@ -1131,18 +1131,26 @@ template <typename T>
 class parcel<T, false> {
 public:
 	using cargo = T *;
-	template <typename U>
-	explicit parcel(U &&item) // NOLINT(bugprone-forwarding-reference-overload): no copies
-		: own_(std::make_unique<T>(std::forward<U>(item))),
+	explicit parcel(const T &item)
+		: own_(std::make_unique<T>(item)),
 		  cargo_(own_.get())
+	{
+	}
+	explicit parcel(T &&item)
+		: own_(std::make_unique<T>(std::move(item))),
+		  cargo_(own_.get()),
+		  from_(&item)
 	{
 	}
 	parcel(const parcel &) = delete;
 	parcel &operator=(const parcel &) = delete;
+	~parcel()
+	{
+		if (own_ && from_)
+			*from_ = std::move(*own_);
+	}
 	cargo *get() noexcept { return &cargo_; }
 	void sent() noexcept { own_.release(); } // NOLINT(bugprone-unused-return-value)
-	void give_back(T &item) { item = std::move(*own_); }
-	void give_back(const T &) {}
 	static T open(cargo &item)
 	{
 		const std::unique_ptr<T> own(item);
@@ -1153,16 +1161,21 @@ public:
 private:
 	std::unique_ptr<T> own_;
 	T *cargo_;
+	T *from_ = nullptr;
 };
 
 } // namespace detail
 
-// Items of any type that can be moved. An item that was not sent is left as it was.
+// Items of any type that can be moved and move-assigned; an exception of that assignment calls
+// std::terminate(). A T that was not sent is left as it was. An argument of another type is not: it
+// has been converted to a T for the call.
 template <typename T>
 class channel {
 	using parcel = detail::parcel<T>;
 
 public:
+	using value_type = T;
+
 	explicit channel(std::size_t capacity = 0)
 	{
 		detail::check(switchto_chan_create(&chan_, sizeof(typename parcel::cargo),
@@ -1189,22 +1202,31 @@ public:
 	bool send(const T &item) { return send_item(item, nullptr) == channel_status::done; }
 	bool send(T &&item) { return send_item(std::move(item), nullptr) == channel_status::done; }
 	// Without waiting.
-	template <typename U = T>
-	channel_status try_send(U &&item)
-	{
-		return send_until(std::forward<U>(item), time_point());
-	}
-	template <typename U = T, typename Duration = time_point::duration>
-	channel_status send_until(U &&item, steady_time<Duration> time)
+	channel_status try_send(const T &item) { return send_until(item, time_point()); }
+	channel_status try_send(T &&item) { return send_until(std::move(item), time_point()); }
+	template <typename Duration = time_point::duration>
+	channel_status send_until(const T &item, steady_time<Duration> time)
 	{
 		const timespec deadline = detail::to_timespec(time);
 
-		return send_item(std::forward<U>(item), &deadline);
+		return send_item(item, &deadline);
 	}
-	template <typename U = T, typename Rep, typename Period>
-	channel_status send_for(U &&item, const std::chrono::duration<Rep, Period> &time)
+	template <typename Duration = time_point::duration>
+	channel_status send_until(T &&item, steady_time<Duration> time)
 	{
-		return send_until(std::forward<U>(item), detail::from_now(time));
+		const timespec deadline = detail::to_timespec(time);
+
+		return send_item(std::move(item), &deadline);
+	}
+	template <typename Rep, typename Period>
+	channel_status send_for(const T &item, const std::chrono::duration<Rep, Period> &time)
+	{
+		return send_until(item, detail::from_now(time));
+	}
+	template <typename Rep, typename Period>
+	channel_status send_for(T &&item, const std::chrono::duration<Rep, Period> &time)
+	{
+		return send_until(std::move(item), detail::from_now(time));
 	}
 
 	// Nothing: it is closed and empty.
@@ -1250,13 +1272,10 @@ private:
 	channel_status send_item(U &&item, const timespec *deadline)
 	{
 		parcel out(std::forward<U>(item));
-		const int result = switchto_chan_send(chan_, out.get(), deadline), error = errno;
+		const int result = switchto_chan_send(chan_, out.get(), deadline);
 
 		if (result == 0)
 			out.sent();
-		else
-			out.give_back(item);
-		errno = error;
 		return status_of(result, "switchto_chan_send");
 	}
 	channel_status receive_item(std::optional<T> &item, const timespec *deadline)
@@ -1290,6 +1309,7 @@ public:
 	{
 	}
 	switchto_case native() noexcept { return { chan_, SWITCHTO_RECEIVE, &item_, false }; }
+	void settle(bool) noexcept {}
 	void done(bool closed)
 	{
 		function_(closed ? std::optional<T>() : std::optional<T>(parcel<T>::open(item_)));
@@ -1301,27 +1321,33 @@ private:
 	F function_;
 };
 
-template <typename T, typename F>
+// Item: const T & or T &&.
+template <typename T, typename Item, typename F>
 class send_case {
 public:
-	template <typename U>
-	send_case(channel<T> *to, U &&item, F function)
+	send_case(channel<T> *to, Item item, F function)
 		: chan_(to ? to->native_handle() : nullptr),
-		  item_(std::forward<U>(item)),
+		  item_(static_cast<Item>(item)),
 		  function_(std::move(function))
 	{
 	}
-	switchto_case native() noexcept { return { chan_, SWITCHTO_SEND, item_.get(), false }; }
-	void done(bool closed)
+	switchto_case native()
 	{
-		if (!closed)
-			item_.sent();
-		function_(!closed);
+		parcel_.emplace(static_cast<Item>(item_));
+		return { chan_, SWITCHTO_SEND, parcel_->get(), false };
 	}
+	void settle(bool sent)
+	{
+		if (sent)
+			parcel_->sent();
+		parcel_.reset();
+	}
+	void done(bool closed) { function_(!closed); }
 
 private:
 	switchto_chan *chan_;
-	parcel<T> item_;
+	Item item_;
+	std::optional<parcel<T>> parcel_;
 	F function_;
 };
 
@@ -1334,6 +1360,7 @@ public:
 	{
 	}
 	switchto_case native() noexcept { return { nullptr, SWITCHTO_POLL, &poll_, false }; }
+	void settle(bool) noexcept {}
 	void done(bool) { function_(poll_.revents); }
 
 private:
@@ -1342,15 +1369,21 @@ private:
 };
 
 template <typename... Cases>
-std::optional<std::size_t> select(const timespec *deadline, Cases &...cases)
+std::optional<std::size_t> select(const timespec *deadline, Cases &&...cases)
 {
+	static_assert((!std::is_lvalue_reference_v<Cases> && ...),
+		      "make the cases in the call of select(): they refer to their items");
 	std::array<switchto_case, sizeof...(cases)> native = { cases.native()... };
-	const int index = switchto_select(native.data(), native.size(), deadline);
-
-	if (!check_time(index == -1 ? -1 : 0, "switchto_select"))
-		return std::nullopt;
+	const int index = switchto_select(native.data(), native.size(), deadline), error = errno;
 	const auto chosen = static_cast<std::size_t>(index);
 	std::size_t i = 0;
+
+	// Before a function is called, or an exception thrown: items that were not sent are back.
+	((cases.settle(i == chosen && !native[i].closed), i++), ...);
+	errno = error;
+	if (!check_time(index == -1 ? -1 : 0, "switchto_select"))
+		return std::nullopt;
+	i = 0;
 	((i++ == chosen ? cases.done(native[chosen].closed) : void()), ...);
 	return chosen;
 }
@@ -1359,16 +1392,25 @@ std::optional<std::size_t> select(const timespec *deadline, Cases &...cases)
 
 // The cases of select(). @function is called if the case is the one that was done: with a
 // std::optional<T>, which is empty if the channel is closed and empty; with a bool, false if it is
-// closed; with revents. A case without a channel, or with a negative descriptor, is off.
+// closed; with revents. A case without a channel, or with a negative descriptor, is off. Make the
+// cases in the call: they refer to their items.
 template <typename T, typename F = detail::ignore>
 detail::receive_case<T, F> on_receive(channel<T> *from, F function = F())
 {
 	return { from, std::move(function) };
 }
-template <typename T, typename U, typename F = detail::ignore>
-detail::send_case<T, F> on_send(channel<T> *to, U &&item, F function = F())
+template <typename T, typename F = detail::ignore>
+detail::send_case<T, const T &, F> on_send(channel<T> *to,
+					   const typename channel<T>::value_type &item,
+					   F function = F())
 {
-	return { to, std::forward<U>(item), std::move(function) };
+	return { to, item, std::move(function) };
+}
+template <typename T, typename F = detail::ignore>
+detail::send_case<T, T &&, F> on_send(channel<T> *to, typename channel<T>::value_type &&item,
+				      F function = F())
+{
+	return { to, std::move(item), std::move(function) };
 }
 template <typename F = detail::ignore>
 detail::poll_case<F> on_ready(int fd, short events, F function = F())
@@ -1382,7 +1424,7 @@ detail::poll_case<F> on_ready(int fd, short events, F function = F())
 template <typename... Cases>
 std::size_t select(Cases &&...cases)
 {
-	return *detail::select(nullptr, cases...);
+	return *detail::select(nullptr, std::forward<Cases>(cases)...);
 }
 // Nothing: none was possible in time.
 template <typename Duration = time_point::duration, typename... Cases>
@@ -1390,18 +1432,18 @@ std::optional<std::size_t> select_until(steady_time<Duration> time, Cases &&...c
 {
 	const timespec deadline = detail::to_timespec(time);
 
-	return detail::select(&deadline, cases...);
+	return detail::select(&deadline, std::forward<Cases>(cases)...);
 }
 template <typename Rep, typename Period, typename... Cases>
 std::optional<std::size_t> select_for(const std::chrono::duration<Rep, Period> &time,
 				      Cases &&...cases)
 {
-	return select_until(detail::from_now(time), cases...);
+	return select_until(detail::from_now(time), std::forward<Cases>(cases)...);
 }
 template <typename... Cases>
 std::optional<std::size_t> try_select(Cases &&...cases)
 {
-	return select_until(time_point(), cases...);
+	return select_until(time_point(), std::forward<Cases>(cases)...);
 }
 
 // --- I/O ---

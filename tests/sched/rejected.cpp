@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+// What the compiler is to reject, with a sentence of switchto/sched.hpp for each.
+#include <switchto/sched.hpp>
+
+#include <string>
+
+void rejected(switchto::channel<std::string> &texts)
+{
+	auto dangles = switchto::on_send(&texts, std::string("gone"));
+
+	switchto::select(dangles);
+}
