@@ -2,6 +2,7 @@
 // switchto/sched.hpp: that each class calls what it should, its errors, and exceptions of tasks.
 #include <switchto/sched.hpp>
 
+#include <array>
 #include <csetjmp>
 #include <cstdarg>
 #include <cstddef>
@@ -84,12 +85,21 @@ void exceptions(void **)
 
 void errors(void **)
 {
-	try {
-		switchto::this_task::yield();
-		fail();
-	} catch (const std::system_error &error) {
-		assert_int_equal(error.code().value(), EPERM);
-	}
+	const switchto_task_attr attr = {};
+	int refused = 0;
+
+	for (int i = 0; i < 3; i++)
+		try {
+			if (i == 0)
+				switchto::this_task::yield();
+			else if (i == 1)
+				switchto::this_task::slot();
+			else
+				switchto::this_task::set_attr(attr);
+		} catch (const std::system_error &error) {
+			refused += error.code().value() == EPERM;
+		}
+	assert_int_equal(refused, 3);
 }
 
 void tasks_and_time(void **)
@@ -739,6 +749,22 @@ void detached_later(void **)
 	});
 }
 
+// A task that ends its own handle is detached.
+void own_handle(void **)
+{
+	switchto::scheduler sched(1);
+	std::optional<switchto::task> task;
+	bool ended = false;
+
+	task = sched.spawn([&] {
+		task.reset();
+		switchto::this_task::yield();
+		ended = true;
+	});
+	sched.run();
+	assert_true(ended);
+}
+
 void places(void **)
 {
 	switchto_sched_options options = {};
@@ -1053,7 +1079,8 @@ void shields(void **)
 				switchto::this_task::sleep_for(1ms);
 				slept = true;
 			}
-			cancelled = switchto::this_task::is_cancelled();
+			errno = ENODATA;
+			cancelled = switchto::this_task::is_cancelled() && errno == ENODATA;
 		});
 
 		task.cancel();
@@ -1109,6 +1136,59 @@ void stop_tokens(void **)
 	}
 }
 
+// Callbacks that stop another source, which stops this one; that wait for a callback to end; and that
+// end the source.
+void stop_callbacks(void **)
+{
+	std::array<switchto::stop_source, 2> pair;
+	std::array<std::thread, 2> threads;
+	std::atomic<int> inside{ 0 };
+
+	for (std::size_t i = 0; i < 2; i++)
+		threads.at(i) = std::thread([&, i] {
+			const switchto::stop_callback other(pair.at(i).get_token(), [&, i] {
+				inside++;
+				while (inside != 2)
+					std::this_thread::yield();
+				assert_false(pair.at(1 - i).request_stop());
+			});
+			pair.at(i).request_stop();
+		});
+	for (std::thread &thread : threads)
+		thread.join();
+
+	in_task([] {
+		switchto::stop_source source;
+		switchto::semaphore begun;
+		switchto::task waiter;
+		const switchto::stop_callback join(source.get_token(), [&] { waiter.join(); });
+
+		waiter = switchto::spawn([&] {
+			const switchto::cancel_on_stop cancel(source.get_token());
+			begun.release();
+			try {
+				switchto::this_task::park();
+			} catch (const std::system_error &error) {
+				WANT(error.code() == std::errc::operation_canceled);
+			}
+		});
+		begun.acquire();
+		WANT(source.request_stop());
+	});
+
+	auto source = std::make_unique<switchto::stop_source>();
+	std::optional<switchto::stop_callback<std::function<void()>>> callback;
+	callback.emplace(source->get_token(), [&] {
+		source.reset();
+		callback.reset();
+	});
+	assert_true(source->request_stop());
+	switchto::stop_source from, to = std::move(from);
+	assert_false(from.request_stop()); // NOLINT(bugprone-use-after-move): what is tested
+	assert_false(from.stop_requested());
+	assert_true(to.request_stop());
+}
+
 // When the destructor has returned, no callback runs any more.
 void stop_races(void **)
 {
@@ -1153,6 +1233,39 @@ void guards(void **)
 	sched.spawn_detached([&] { ran = true; });
 	sched.run();
 	assert_true(ran);
+}
+
+// A function whose copy spawns.
+struct spawns_when_copied {
+	switchto::scheduler *sched;
+	std::atomic<int> *ran;
+
+	spawns_when_copied(switchto::scheduler *in, std::atomic<int> *counter)
+		: sched(in),
+		  ran(counter)
+	{
+	}
+	spawns_when_copied(const spawns_when_copied &other)
+		: sched(other.sched),
+		  ran(other.ran)
+	{
+		sched->spawn_detached([counter = ran] { ++*counter; });
+	}
+	spawns_when_copied(spawns_when_copied &&other) = default;
+	spawns_when_copied &operator=(const spawns_when_copied &) = delete;
+	spawns_when_copied &operator=(spawns_when_copied &&) = delete;
+	void operator()() const { ++*ran; }
+};
+
+void spawning_copies(void **)
+{
+	switchto::scheduler sched(1);
+	std::atomic<int> ran{ 0 };
+	const spawns_when_copied function(&sched, &ran);
+
+	sched.spawn_detached(function);
+	sched.run();
+	assert_int_equal(ran, 2);
 }
 
 // What Asio's concept execution::executor demands.
@@ -1241,6 +1354,7 @@ int main()
 		cmocka_unit_test(static_scheduler),
 		cmocka_unit_test(misuse),
 		cmocka_unit_test(detached_later),
+		cmocka_unit_test(own_handle),
 		cmocka_unit_test(places),
 		cmocka_unit_test(futures),
 		cmocka_unit_test(items),
@@ -1251,8 +1365,10 @@ int main()
 		cmocka_unit_test(in_vain),
 		cmocka_unit_test(shields),
 		cmocka_unit_test(stop_tokens),
+		cmocka_unit_test(stop_callbacks),
 		cmocka_unit_test(stop_races),
 		cmocka_unit_test(guards),
+		cmocka_unit_test(spawning_copies),
 		cmocka_unit_test(executors),
 		cmocka_unit_test(thread_locals),
 	};

@@ -4,9 +4,10 @@
 
 #include <string>
 
-void rejected(switchto::channel<std::string> &texts)
+void rejected(switchto::channel<std::string> &texts, std::string &text)
 {
 	auto dangles = switchto::on_send(&texts, std::string("gone"));
 
+	switchto::async([&]() -> std::string && { return std::move(text); });
 	switchto::select(dangles);
 }

@@ -12,7 +12,7 @@
 // Time points are of std::chrono::steady_clock, which on Linux is CLOCK_MONOTONIC, in any unit. A
 // time that is out of range counts as the nearest one in range. There are no functions for other
 // clocks. Each call with a deadline has a form ..._until(time_point) and one ..._for(duration),
-// which is ..._until(now + duration).
+// which is ..._until(now + duration). For I/O they are until() and within().
 //
 // A task's function, with all that it has captured, is destroyed before the task ends, as with
 // std::thread. An exception of a detached task calls std::terminate(). But a detached task that was
@@ -149,12 +149,14 @@ struct job_of final : job {
 	void destroy_function() override { function.reset(); }
 };
 
-// Also false while a shield holds the cancellation off.
 inline bool is_cancelled() noexcept
 {
 	const timespec past = {};
+	const int before = errno;
+	const bool result = switchto_sleep_until(&past) == -1 && errno == ECANCELED;
 
-	return switchto_sleep_until(&past) == -1 && errno == ECANCELED;
+	errno = before;
+	return result;
 }
 
 // Nobody could catch an exception of a detached task: it calls std::terminate().
@@ -210,10 +212,21 @@ inline unsigned int slot_of(const switchto_task *handle)
 	return static_cast<unsigned int>(slot);
 }
 
+// The task that calls.
+inline switchto_task *self(const char *call)
+{
+	switchto_task *task = switchto_task_self();
+
+	if (!task)
+		throw std::system_error(EPERM, std::generic_category(), call);
+	return task;
+}
+
 } // namespace detail
 
-// A task. The destructor cancels and joins it, like the one of std::jthread. A task must not
-// outlive its scheduler, also if it has ended: declare the scheduler before.
+// A task. The destructor cancels and joins it, like the one of std::jthread; the destructor of the
+// task's own handle, called in the task, detaches it. A task must not outlive its scheduler, also if
+// it has ended: declare the scheduler before.
 class task {
 public:
 	task() = default;
@@ -323,9 +336,12 @@ private:
 		if (!handle_)
 			return;
 		if (switchto_end(handle_) == -1) {
-			// A task that calls exit() may have its own handle in a static object. In
-			// the child of a fork, the task is the parent's.
-			if (errno != EDEADLK && errno != EPERM)
+			// A task may have its own handle, in what it captured, or in a static
+			// object when it calls exit().
+			if (errno == EDEADLK)
+				return detach();
+			// In the child of a fork, the task is the parent's.
+			if (errno != EPERM)
 				detail::misused("the handle of a switchto::task was given back "
 						"by others");
 			job_.release(); // NOLINT(bugprone-unused-return-value): in use
@@ -337,25 +353,24 @@ private:
 namespace detail {
 
 template <typename F>
-task spawn(switchto_sched *sched, int slot, F &&function, const switchto_task_attr *attr,
-	   void (*run)(void *) = run_joined)
+std::unique_ptr<job> make_job(F &&function)
 {
-	auto job = std::make_unique<job_of<std::decay_t<F>>>(std::forward<F>(function));
+	return std::make_unique<job_of<std::decay_t<F>>>(std::forward<F>(function));
+}
+
+inline task spawn(switchto_sched *sched, int slot, std::unique_ptr<job> job,
+		  const switchto_task_attr *attr, void (*run)(void *) = run_joined)
+{
 	switchto_task *handle = nullptr;
 
-	check(switchto_spawn_on(sched, slot, run, static_cast<detail::job *>(job.get()), attr,
-				&handle),
-	      "switchto_spawn");
+	check(switchto_spawn_on(sched, slot, run, job.get(), attr, &handle), "switchto_spawn");
 	return task(handle, std::move(job));
 }
 
-template <typename F>
-void spawn_detached(switchto_sched *sched, int slot, F &&function, const switchto_task_attr *attr)
+inline void spawn_detached(switchto_sched *sched, int slot, std::unique_ptr<job> job,
+			   const switchto_task_attr *attr)
 {
-	auto job = std::make_unique<job_of<std::decay_t<F>>>(std::forward<F>(function));
-
-	check(switchto_spawn_on(sched, slot, run_detached, static_cast<detail::job *>(job.get()),
-				attr, nullptr),
+	check(switchto_spawn_on(sched, slot, run_detached, job.get(), attr, nullptr),
 	      "switchto_spawn");
 	job.release(); // NOLINT(bugprone-unused-return-value): the task's
 }
@@ -370,7 +385,8 @@ using result = std::optional<std::conditional_t<
 
 } // namespace detail
 
-// What the function of async() returns or throws. The destructor cancels and joins its task.
+// What the function of async() returns or throws. The destructor cancels and joins its task. As a
+// task, it must not outlive its scheduler.
 template <typename T>
 class future {
 public:
@@ -447,20 +463,19 @@ template <typename F>
 auto async(switchto_sched *sched, F &&function, const switchto_task_attr *attr)
 {
 	using T = std::invoke_result_t<std::decay_t<F>>;
+	static_assert(!std::is_rvalue_reference_v<T>, "async() keeps no T &&: return a T");
 	auto result = std::make_shared<detail::result<T>>();
-	task task = detail::spawn(
-		sched, SWITCHTO_NEAR,
-		[result, own = std::decay_t<F>(std::forward<F>(function))]() mutable {
-			if constexpr (std::is_void_v<T>)
-				std::move(own)();
-			else if constexpr (std::is_reference_v<T>)
-				*result = std::addressof(std::move(own)());
-			else
-				result->emplace(std::move(own)());
-		},
-		attr);
+	auto job = make_job([result, own = std::decay_t<F>(std::forward<F>(function))]() mutable {
+		if constexpr (std::is_void_v<T>)
+			std::move(own)();
+		else if constexpr (std::is_reference_v<T>)
+			*result = std::addressof(std::move(own)());
+		else
+			result->emplace(std::move(own)());
+	});
 
-	return future<T>(std::move(task), std::move(result));
+	return future<T>(detail::spawn(sched, SWITCHTO_NEAR, std::move(job), attr),
+			 std::move(result));
 }
 
 } // namespace detail
@@ -512,6 +527,8 @@ public:
 		errno = error;
 		detail::check(result, "switchto_sched_run");
 	}
+	// From now on, spawning throws ECANCELED. A detached task that is not cancelled and lets
+	// that exception out calls std::terminate().
 	void stop(bool cancel = false)
 	{
 		detail::check(switchto_sched_stop(sched_, cancel ? SWITCHTO_STOP_CANCEL : 0),
@@ -528,8 +545,12 @@ public:
 	[[nodiscard]] task spawn_on(int slot, F &&function,
 				    const switchto_task_attr *attr = nullptr)
 	{
-		return detail::spawn(sched_, slot, std::forward<F>(function), attr);
+		return detail::spawn(sched_, slot, detail::make_job(std::forward<F>(function)),
+				     attr);
 	}
+	// Other threads than the scheduler's may call this before run(), or while there is a
+	// work_guard. At another time run() might return without the task, and the scheduler could
+	// not be destroyed.
 	template <typename F>
 	void spawn_detached(F &&function, const switchto_task_attr *attr = nullptr)
 	{
@@ -538,16 +559,18 @@ public:
 	template <typename F>
 	void spawn_detached_on(int slot, F &&function, const switchto_task_attr *attr = nullptr)
 	{
+		// Before the lock: a copy of the function may do anything.
+		auto job = detail::make_job(std::forward<F>(function));
+
 		if (running_ == 0) {
 			const std::lock_guard<std::mutex> guard(lock_);
 			if (running_ == 0) {
-				early_.push_back(detail::spawn(sched_, slot,
-							       std::forward<F>(function), attr,
+				early_.push_back(detail::spawn(sched_, slot, std::move(job), attr,
 							       detail::run_early));
 				return;
 			}
 		}
-		detail::spawn_detached(sched_, slot, std::forward<F>(function), attr);
+		detail::spawn_detached(sched_, slot, std::move(job), attr);
 	}
 	template <typename F>
 	[[nodiscard]] auto async(F &&function, const switchto_task_attr *attr = nullptr)
@@ -607,10 +630,11 @@ private:
 	switchto_sched *sched_;
 };
 
-// Each function that is handed to execute() runs in a detached task; execute() does not wait. It is
-// an executor to Asio (its concept execution::executor, Boost 1.74 and later): for dispatch(),
-// post(), defer() and bind_executor(). any_io_executor does not hold it: its context is no
-// execution_context. It is no scheduler of std::execution, which has senders.
+// Each function that is handed to execute() runs in a detached task; execute() does not wait. See
+// scheduler::spawn_detached() for other threads than the scheduler's. It is an executor to Asio (its
+// concept execution::executor, Boost 1.74 and later): for dispatch(), post(), defer() and
+// bind_executor(). any_io_executor and make_strand() do not take it: it has no execution_context.
+// It is no scheduler of std::execution, which has senders.
 class executor {
 public:
 	explicit executor(scheduler &sched, int slot = SWITCHTO_ANY) noexcept
@@ -649,27 +673,27 @@ inline executor scheduler::get_executor(int slot) noexcept
 
 // For tasks: in the caller's scheduler.
 template <typename F>
-[[nodiscard]] task spawn(F &&function, const switchto_task_attr *attr = nullptr)
-{
-	return detail::spawn(nullptr, SWITCHTO_NEAR, std::forward<F>(function), attr);
-}
-
-template <typename F>
 [[nodiscard]] task spawn_on(int slot, F &&function, const switchto_task_attr *attr = nullptr)
 {
-	return detail::spawn(nullptr, slot, std::forward<F>(function), attr);
+	return detail::spawn(nullptr, slot, detail::make_job(std::forward<F>(function)), attr);
 }
 
 template <typename F>
-void spawn_detached(F &&function, const switchto_task_attr *attr = nullptr)
+[[nodiscard]] task spawn(F &&function, const switchto_task_attr *attr = nullptr)
 {
-	detail::spawn_detached(nullptr, SWITCHTO_NEAR, std::forward<F>(function), attr);
+	return switchto::spawn_on(SWITCHTO_NEAR, std::forward<F>(function), attr);
 }
 
 template <typename F>
 void spawn_detached_on(int slot, F &&function, const switchto_task_attr *attr = nullptr)
 {
-	detail::spawn_detached(nullptr, slot, std::forward<F>(function), attr);
+	detail::spawn_detached(nullptr, slot, detail::make_job(std::forward<F>(function)), attr);
+}
+
+template <typename F>
+void spawn_detached(F &&function, const switchto_task_attr *attr = nullptr)
+{
+	switchto::spawn_detached_on(SWITCHTO_NEAR, std::forward<F>(function), attr);
 }
 
 template <typename F>
@@ -719,21 +743,20 @@ void sleep_for(const std::chrono::duration<Rep, Period> &time)
 	sleep_until(detail::from_now(time));
 }
 
-// For one that computes: has it been cancelled, and is not shielded?
-inline bool is_cancelled() noexcept
-{
-	return detail::is_cancelled();
-}
+// For one that computes: has it been cancelled? False while a shield holds the cancellation off, and
+// in a blocking region. May wait for the slot.
+using detail::is_cancelled;
 
 inline unsigned int slot()
 {
-	return detail::slot_of(switchto_task_self());
+	return detail::slot_of(detail::self("switchto_task_slot"));
 }
 
 inline void set_attr(const switchto_task_attr &attr)
 {
-	detail::check(switchto_task_set_attr(switchto_task_self(), &attr),
-		      "switchto_task_set_attr");
+	constexpr auto call = "switchto_task_set_attr";
+
+	detail::check(switchto_task_set_attr(detail::self(call), &attr), call);
 }
 
 } // namespace this_task
@@ -761,9 +784,9 @@ struct strict_t {
 };
 inline constexpr strict_t strict{};
 
-// For std::lock_guard, std::unique_lock and std::scoped_lock; it is a std::timed_mutex. mutex
-// m(switchto::strict) is one that is given to whoever has waited longest, see
-// SWITCHTO_MUTEX_STRICT.
+// For std::lock_guard, std::unique_lock and std::scoped_lock: a std::timed_mutex whose times are of
+// steady_clock. mutex m(switchto::strict) is one that is given to the task that has waited longest,
+// see SWITCHTO_MUTEX_STRICT.
 class mutex {
 public:
 	constexpr mutex() noexcept = default;
@@ -805,6 +828,7 @@ public:
 
 	void notify_one() noexcept { switchto_cond_signal(&cond_); }
 	void notify_all() noexcept { switchto_cond_broadcast(&cond_); }
+	switchto_cond *native_handle() noexcept { return &cond_; }
 	void wait(std::unique_lock<mutex> &lock)
 	{
 		detail::check(switchto_cond_wait(&cond_, native(lock), nullptr),
@@ -875,6 +899,7 @@ public:
 		return try_acquire_until(detail::from_now(time));
 	}
 	void release() noexcept { switchto_sem_post(&sem_); }
+	switchto_sem *native_handle() noexcept { return &sem_; }
 
 private:
 	switchto_sem sem_ = {};
@@ -886,6 +911,7 @@ public:
 	wait_group(const wait_group &) = delete;
 	wait_group &operator=(const wait_group &) = delete;
 
+	switchto_group *native_handle() noexcept { return &group_; }
 	void add(unsigned long count = 1) noexcept { switchto_group_add(&group_, count); }
 	void done() { detail::check(switchto_group_done(&group_), "switchto_group_done"); }
 	void wait() { detail::check(switchto_group_wait(&group_, nullptr), "switchto_group_wait"); }
@@ -907,7 +933,7 @@ private:
 	switchto_group group_ = {};
 };
 
-// --- cancellation from one place: as std::stop_token and so on ---
+// --- cancellation from one place: like std::stop_token and so on ---
 
 namespace detail {
 
@@ -934,63 +960,67 @@ public:
 	bool is_stopped() const noexcept { return stopped_; }
 	bool stop()
 	{
-		const section guard(lock_);
-
 		if (stopped_.exchange(true))
 			return false;
-		while (stop_call *call = first_) {
-			take_out(call);
+		for (;;) {
+			const std::lock_guard<mutex> busy(busy_);
+			stop_call *const call = next();
+
+			if (!call)
+				return true;
 			call->call();
 		}
-		return true;
 	}
 	void add(stop_call *call)
 	{
-		const section guard(lock_);
-
-		if (stopped_) {
+		if (!put_in(call))
 			call->call();
+	}
+	// Waits while another thread is in it.
+	void remove(stop_call *call) noexcept
+	{
+		if (is_gone(call))
 			return;
-		}
+		// It fails if the call ends itself, with EDEADLK, and in the child of a fork.
+		switchto_mutex *busy = busy_.native_handle();
+		if (switchto_mutex_lock(busy) == 0)
+			switchto_mutex_unlock(busy);
+	}
+
+private:
+	stop_call *next()
+	{
+		const std::lock_guard<mutex> guard(lock_);
+
+		running_ = first_;
+		if (first_)
+			take_out(first_);
+		return running_;
+	}
+	bool put_in(stop_call *call)
+	{
+		const std::lock_guard<mutex> guard(lock_);
+
+		if (stopped_)
+			return false;
 		call->next_ = first_;
 		if (first_)
 			first_->previous_ = call;
 		first_ = call;
 		call->listed_ = true;
+		return true;
 	}
-	// Waits until no other thread is in it.
-	void remove(stop_call *call) noexcept
+	// False: it may be running.
+	bool is_gone(stop_call *call)
 	{
-		const section guard(lock_);
+		const std::lock_guard<mutex> guard(lock_);
 
 		if (call->listed_)
 			take_out(call);
+		else if (call == running_)
+			return false;
+		return true;
 	}
-
-private:
-	// The mutex, which a call of a stop_call has already.
-	class section {
-	public:
-		explicit section(mutex &lock) noexcept
-			: lock_(lock.native_handle()),
-			  mine_(switchto_mutex_lock(lock_) == 0)
-		{
-			if (!mine_ && errno != EDEADLK)
-				misused("a stop_source was in use at a fork");
-		}
-		section(const section &) = delete;
-		section &operator=(const section &) = delete;
-		~section()
-		{
-			if (mine_)
-				switchto_mutex_unlock(lock_);
-		}
-
-	private:
-		switchto_mutex *lock_;
-		bool mine_;
-	};
-
 	void take_out(stop_call *call) noexcept
 	{
 		(call->previous_ ? call->previous_->next_ : first_) = call->next_;
@@ -1000,8 +1030,10 @@ private:
 		call->listed_ = false;
 	}
 
-	mutex lock_;
+	mutex busy_; // held while a call runs
+	mutex lock_; // of the rest
 	stop_call *first_ = nullptr;
+	stop_call *running_ = nullptr; // or the last one that ran
 	std::atomic<bool> stopped_{ false };
 };
 
@@ -1027,17 +1059,23 @@ private:
 
 class stop_source {
 public:
-	// Any thread may call it; the callbacks run in it. False: this was requested before.
-	bool request_stop() { return state_->stop(); }
-	bool stop_requested() const noexcept { return state_->is_stopped(); }
+	// Any thread may call it; the callbacks run in it. False: this was requested before, or the
+	// source was moved from.
+	bool request_stop()
+	{
+		const auto state = state_; // a callback may end the source
+
+		return state && state->stop();
+	}
+	bool stop_requested() const noexcept { return state_ && state_->is_stopped(); }
 	stop_token get_token() const { return stop_token(state_); }
 
 private:
 	std::shared_ptr<detail::stop_state> state_ = std::make_shared<detail::stop_state>();
 };
 
-// As std::stop_callback; but the callbacks of a source run one at a time, and no other callback of
-// it begins or ends its life meanwhile. Keep them short. An exception calls std::terminate().
+// Like std::stop_callback: the destructor waits if another thread is in the callback. An exception
+// of it calls std::terminate().
 template <typename F>
 class stop_callback final : detail::stop_call {
 public:
@@ -1068,7 +1106,7 @@ stop_callback(stop_token, F) -> stop_callback<F>;
 class cancel_on_stop {
 public:
 	explicit cancel_on_stop(const stop_token &token)
-		: callback_(token, cancel{ self() })
+		: callback_(token, cancel{ detail::self("switchto::cancel_on_stop") })
 	{
 	}
 	cancel_on_stop(const cancel_on_stop &) = delete;
@@ -1079,15 +1117,6 @@ private:
 		switchto_task *task;
 		void operator()() const noexcept { switchto_cancel(task); }
 	};
-	static switchto_task *self()
-	{
-		switchto_task *task = switchto_task_self();
-
-		if (!task)
-			throw std::system_error(EPERM, std::generic_category(),
-						"switchto::cancel_on_stop");
-		return task;
-	}
 
 	stop_callback<cancel> callback_;
 };
