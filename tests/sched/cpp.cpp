@@ -991,9 +991,8 @@ void unsent(void **)
 		     })) == 0);
 		WANT(calls == 2);
 		switchto_cancel(switchto_task_self());
-		want_error(ECANCELED, [&] {
-			switchto::select(switchto::on_send(&open, std::move(one)));
-		});
+		want_error(ECANCELED,
+			   [&] { switchto::select(switchto::on_send(&open, std::move(one))); });
 		WANT(one && *one == 1); // NOLINT(bugprone-use-after-move): what is tested
 	});
 }
