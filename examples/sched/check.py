@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 CLIENTS = 20
 
@@ -53,6 +54,16 @@ def check_http_hello(port, _server):
         assert client.recv(1 << 16).startswith(b"HTTP/1.1 431 ")
 
 
+def wait_until_read(client):
+    port = f":{client.getsockname()[1]:04X} "
+    while True:
+        time.sleep(0.01)
+        with open("/proc/net/tcp") as connections:
+            queues = [line.split()[4] for line in connections if port in line]
+        if set(queues) == {"00000000:00000000"}:
+            return
+
+
 def read_to_end(client):
     parts = []
     try:
@@ -94,6 +105,7 @@ def check_server(port, server):
     # 8191 bytes at a time, so it sees a second request after it has answered the first one.
     begin = b"GET / HTTP/1.1\r\n"
     late.sendall(begin)
+    wait_until_read(late)
     server.send_signal(signal.SIGTERM)
     assert clients[0].recv(1) == b""
     late.sendall(b"\r\n\r\n".rjust(8191 - len(begin), b"a") + begin + b"\r\n")
