@@ -11,26 +11,29 @@ static void serve(void *arg)
 	ssize_t n;
 
 	while ((n = switchto_recv(fd, buffer, sizeof(buffer), 0, NULL)) > 0)
-		for (ssize_t sent = 0, m; sent < n; sent += m)
-			if ((m = switchto_send(fd, buffer + sent, (size_t)(n - sent), MSG_NOSIGNAL,
-					       NULL)) < 0)
-				goto out;
-out:
+		if (switchto_send(fd, buffer, (size_t)n, MSG_NOSIGNAL, NULL) < n)
+			break;
 	switchto_close(fd);
 }
 
 static void accept_all(void *arg)
 {
-	for (;;)
-		spawn_or_close(accept_one((int)(intptr_t)arg), serve);
+	int fd;
+
+	while ((fd = accept_one((int)(intptr_t)arg)) >= 0)
+		spawn_or_close(fd, serve);
 }
 
 int main(int argc, char **argv)
 {
 	struct switchto_sched *sched;
+	int listener;
 
 	if (switchto_sched_create(&sched, NULL))
 		return no_scheduler();
-	switchto_spawn(sched, accept_all, (void *)(intptr_t)listen_at(argc, argv), NULL, NULL);
-	return switchto_sched_run(sched) ? no_scheduler() : 0;
+	listener = listen_at(argc, argv);
+	if (switchto_spawn(sched, accept_all, (void *)(intptr_t)listener, NULL, NULL) ||
+	    switchto_sched_run(sched))
+		return no_scheduler();
+	return 0;
 }

@@ -5,7 +5,6 @@
  */
 #include "listen.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 enum { IDLE_SECONDS = 10 };
@@ -19,15 +18,7 @@ static bool send_all(int fd, const char *text, size_t length)
 {
 	const struct timespec deadline = seconds_from_now(IDLE_SECONDS);
 
-	while (length) {
-		ssize_t n = switchto_send(fd, text, length, MSG_NOSIGNAL, &deadline);
-
-		if (n < 0)
-			return false;
-		text += n;
-		length -= (size_t)n;
-	}
-	return true;
+	return switchto_send(fd, text, length, MSG_NOSIGNAL, &deadline) == (ssize_t)length;
 }
 
 static void serve(void *arg)
@@ -64,8 +55,10 @@ out:
 
 static void accept_all(void *arg)
 {
-	for (;;)
-		spawn_or_close(accept_one((int)(intptr_t)arg), serve);
+	int fd;
+
+	while ((fd = accept_one((int)(intptr_t)arg)) >= 0)
+		spawn_or_close(fd, serve);
 }
 
 int main(int argc, char **argv)
@@ -75,9 +68,13 @@ int main(int argc, char **argv)
 		.stack_size = 64 * 1024, /* many connections: 8 MiB of addresses each is much */
 	};
 	struct switchto_sched *sched;
+	int listener;
 
 	if (switchto_sched_create(&sched, &options))
 		return no_scheduler();
-	switchto_spawn(sched, accept_all, (void *)(intptr_t)listen_at(argc, argv), NULL, NULL);
-	return switchto_sched_run(sched) ? no_scheduler() : 0;
+	listener = listen_at(argc, argv);
+	if (switchto_spawn(sched, accept_all, (void *)(intptr_t)listener, NULL, NULL) ||
+	    switchto_sched_run(sched))
+		return no_scheduler();
+	return 0;
 }

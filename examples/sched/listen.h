@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,23 +58,42 @@ static struct timespec seconds_from_now(int seconds)
 	return time;
 }
 
-/* If there are no descriptors, some task will close one. */
+/* -1: the task was cancelled, or it is no listener. */
 static int accept_one(int listener)
 {
-	int fd;
+	for (;;) {
+		const int fd = switchto_accept(listener, NULL, NULL, SOCK_CLOEXEC, NULL);
+		struct timespec later;
 
-	while ((fd = switchto_accept(listener, NULL, NULL, SOCK_CLOEXEC, NULL)) < 0) {
-		struct timespec later = seconds_from_now(1);
-
-		switchto_sleep_until(&later);
+		if (fd >= 0)
+			return fd;
+		switch (errno) {
+		case ECANCELED:
+		case EBADF:
+		case EINVAL:
+		case ENOTSOCK:
+			return -1;
+		case EMFILE:
+		case ENFILE:
+		case ENOBUFS:
+		case ENOMEM: /* some task will free some */
+			later = seconds_from_now(1);
+			if (switchto_sleep_until(&later))
+				return -1;
+			break;
+		default: /* the next connection may do better */
+			break;
+		}
 	}
-	return fd;
 }
 
-static void spawn_or_close(int fd, void (*serve)(void *))
+/* On each slot in turn. False: there is no memory for a task. */
+static bool spawn_or_close(int fd, void (*serve)(void *))
 {
-	if (switchto_spawn(NULL, serve, (void *)(intptr_t)fd, NULL, NULL))
-		switchto_close(fd);
+	if (switchto_spawn_on(NULL, SWITCHTO_ANY, serve, (void *)(intptr_t)fd, NULL, NULL) == 0)
+		return true;
+	switchto_close(fd);
+	return false;
 }
 
 #endif /* EXAMPLE_LISTEN_H */

@@ -2,19 +2,31 @@
 // switchto/sched.hpp: that each class calls what it should, its errors, and exceptions of tasks.
 #include <switchto/sched.hpp>
 
+#include <array>
 #include <csetjmp>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#if __has_include(<boost/asio/post.hpp>)
+#include <boost/asio/bind_executor.hpp>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/execution/executor.hpp>
+#include <boost/asio/post.hpp>
+#define HAVE_ASIO
+#endif
+
 extern "C" {
 #include <cmocka.h>
 }
 
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -73,12 +85,21 @@ void exceptions(void **)
 
 void errors(void **)
 {
-	try {
-		switchto::this_task::yield();
-		fail();
-	} catch (const std::system_error &error) {
-		assert_int_equal(error.code().value(), EPERM);
-	}
+	const switchto_task_attr attr = {};
+	int refused = 0;
+
+	for (int i = 0; i < 3; i++)
+		try {
+			if (i == 0)
+				switchto::this_task::yield();
+			else if (i == 1)
+				switchto::this_task::slot();
+			else
+				switchto::this_task::set_attr(attr);
+		} catch (const std::system_error &error) {
+			refused += error.code().value() == EPERM;
+		}
+	assert_int_equal(refused, 3);
 }
 
 void tasks_and_time(void **)
@@ -225,6 +246,19 @@ void stop(void **)
 	} catch (const std::system_error &error) {
 		assert_int_equal(error.code().value(), ECANCELED);
 	}
+}
+
+// In a task: runs it, which must throw @code.
+template <typename F>
+void want_error(int code, F function)
+{
+	try {
+		function();
+	} catch (const std::system_error &error) {
+		WANT(error.code().value() == code);
+		return;
+	}
+	WANT(false);
 }
 
 // Runs it, which must throw invalid_argument.
@@ -669,6 +703,629 @@ void misuse(void **)
 	});
 }
 
+void detached_later(void **)
+{
+	in_task([] {
+		bool done = false;
+		switchto::semaphore begin;
+		switchto::wait_group ended;
+		switchto::task waits = switchto::spawn([&] {
+			begin.acquire();
+			done = true;
+			ended.done();
+		});
+		switchto::task thrower = switchto::spawn([] { throw std::string("thrown"); });
+
+		ended.add();
+		WANT(!waits.join_for(2ms));
+		WANT(waits.joinable());
+		waits.detach();
+		WANT(!waits.joinable());
+		begin.release();
+		ended.wait();
+		WANT(done);
+		while (thrower.unpark())
+			switchto::this_task::yield();
+		try {
+			thrower.detach();
+			WANT(false);
+		} catch (const std::string &) {
+		}
+		switchto::task quick = switchto::spawn([] {});
+		WANT(quick.join_until(switchto::time_point::max()));
+	});
+	want_abort("a late stranger", [] {
+		switchto::scheduler own(1);
+		switchto::semaphore begin;
+
+		own.spawn_detached([&] {
+			switchto::spawn([&] {
+				begin.acquire();
+				throw std::runtime_error("a late stranger");
+			}).detach();
+			begin.release();
+		});
+		own.run();
+	});
+}
+
+// A task that ends its own handle is detached.
+void own_handle(void **)
+{
+	switchto::scheduler sched(1);
+	std::optional<switchto::task> task;
+	bool ended = false;
+
+	task = sched.spawn([&] {
+		task.reset();
+		switchto::this_task::yield();
+		ended = true;
+	});
+	sched.run();
+	assert_true(ended);
+}
+
+void places(void **)
+{
+	switchto_sched_options options = {};
+	options.slots = 2;
+	options.flags = SWITCHTO_MEASURE;
+	options.policy = &switchto_priority;
+	switchto::scheduler sched(options);
+	const switchto_task_attr high = { 3, 0, {} };
+	unsigned int at[] = { 9, 9 };
+
+	assert_int_equal(sched.slots(), 2);
+	assert_non_null(sched.engine());
+	switchto::task a = sched.spawn_on(1, [&] {
+		switchto::this_task::set_attr(high);
+		switchto::spawn_on(SWITCHTO_THIS, [&] {
+			at[1] = switchto::this_task::slot();
+		}).join();
+		switchto::spawn_detached_on(0, [] {});
+	});
+	sched.spawn_detached_on(0, [&] { at[0] = switchto::this_task::slot(); });
+	assert_int_equal(a.slot(), 1);
+	assert_true(a.set_attr(high));
+	sched.run();
+	assert_int_equal(at[0], 0);
+	assert_int_equal(at[1], 1);
+	assert_false(a.set_attr(high));
+	assert_true(a.stats().runs >= 1);
+	assert_true(sched.stats(1).runs >= 1);
+	want_invalid([&] { sched.stats(2); });
+}
+
+void futures(void **)
+{
+	in_task([] {
+		int number = 7;
+		switchto::semaphore begin;
+		switchto::future<std::unique_ptr<int>> moved =
+			switchto::async([] { return std::make_unique<int>(1); });
+		switchto::future<int &> reference =
+			switchto::async([&]() -> int & { return number; });
+		switchto::future<void> late = switchto::async([&] { begin.acquire(); });
+		switchto::future<int> thrower =
+			switchto::async([]() -> int { throw std::string("thrown"); });
+		switchto::future<void> none;
+
+		WANT(!none.valid());
+		WANT(*moved.get() == 1);
+		WANT(!moved.valid());
+		want_error(EINVAL, [&] { moved.get(); });
+		want_error(EINVAL, [&] { none.wait(); });
+		WANT(&reference.get() == &number);
+		WANT(!late.wait_for(2ms));
+		begin.release();
+		late.wait();
+		WANT(late.wait_until(soon()));
+		late.get();
+		thrower.wait();
+		WANT(thrower.valid());
+		try {
+			thrower.get();
+			WANT(false);
+		} catch (const std::string &) {
+		}
+		// Its destructor cancels.
+		none = switchto::async([] { switchto::this_task::park(); });
+	});
+}
+
+struct base {
+	virtual ~base() = default;
+	virtual int number() const { return 1; }
+};
+
+struct derived final : base {
+	int number() const override { return 2; }
+};
+
+// Trivially copyable, but it can only be moved.
+struct moved_only {
+	int number = 0;
+
+	moved_only() = default;
+	moved_only(moved_only &&) = default;
+	moved_only &operator=(moved_only &&) = delete;
+	moved_only(const moved_only &) = delete;
+	moved_only &operator=(const moved_only &) = delete;
+};
+
+// An argument becomes an item as in any call: by implicit conversions only.
+template <typename C, typename U, typename = void>
+constexpr bool takes = false;
+template <typename C, typename U>
+constexpr bool takes<C, U, std::void_t<decltype(std::declval<C &>().try_send(std::declval<U>()))>> =
+	true;
+static_assert(takes<switchto::channel<std::unique_ptr<int>>, std::unique_ptr<int>>);
+static_assert(!takes<switchto::channel<std::unique_ptr<int>>, int *>);
+
+void kinds_of_items(void **)
+{
+	in_task([] {
+		switchto::channel<std::unique_ptr<base>> bases(1);
+		switchto::channel<moved_only> moved(1);
+		switchto::channel<std::optional<std::string>> maybe;
+		std::optional<std::unique_ptr<base>> in;
+		std::optional<std::string> text = std::string(100, 'x');
+		moved_only five;
+
+		WANT(bases.try_send(std::make_unique<derived>()) == switchto::channel_status::done);
+		WANT(bases.try_receive(in) == switchto::channel_status::done);
+		WANT((*in)->number() == 2);
+		five.number = 5;
+		WANT(moved.send(std::move(five)));
+		WANT(moved.receive()->number == 5);
+		WANT(maybe.send_for(std::move(text), 2ms) == switchto::channel_status::timeout);
+		// NOLINTNEXTLINE(bugprone-use-after-move): what is tested
+		WANT(text && text->size() == 100);
+	});
+}
+
+void items(void **)
+{
+	const auto given = std::make_shared<int>(1);
+
+	in_task([given] {
+		switchto::channel<std::string> strings;
+		switchto::channel<std::unique_ptr<int>> pointers(1);
+		switchto::channel<std::shared_ptr<int>> left(3);
+		switchto::channel<int> numbers;
+		std::unique_ptr<int> one = std::make_unique<int>(1), two = std::make_unique<int>(2);
+		std::optional<std::unique_ptr<int>> in;
+		std::optional<int> number;
+		switchto::task sender = switchto::spawn([&] {
+			const std::string text(100, 'x');
+
+			WANT(strings.send(text));
+			WANT(strings.send(text + "y"));
+			strings.close();
+			WANT(!strings.send(text));
+		});
+
+		WANT(strings.receive() == std::string(100, 'x'));
+		WANT(strings.receive()->size() == 101);
+		WANT(!strings.receive());
+		WANT(pointers.try_receive(in) == switchto::channel_status::timeout);
+		WANT(pointers.try_send(std::move(one)) == switchto::channel_status::done);
+		WANT(pointers.send_for(std::move(two), 2ms) == switchto::channel_status::timeout);
+		WANT(two && *two == 2); // NOLINT(bugprone-use-after-move): what is tested
+		WANT(pointers.receive_for(in, 1h) == switchto::channel_status::done);
+		WANT(**in == 1);
+		pointers.close();
+		WANT(pointers.try_send(std::move(two)) == switchto::channel_status::closed);
+		WANT(two && *two == 2); // NOLINT(bugprone-use-after-move): what is tested
+		WANT(pointers.receive_until(in, soon()) == switchto::channel_status::closed);
+		WANT(numbers.send_until(1, soon()) == switchto::channel_status::timeout);
+		WANT(numbers.try_receive(number) == switchto::channel_status::timeout);
+		for (int i = 0; i < 3; i++)
+			left.send(given);
+		sender.join();
+	});
+	assert_int_equal(given.use_count(), 1);
+}
+
+void selects(void **)
+{
+	in_task([] {
+		switchto::channel<std::string> strings(1);
+		switchto::channel<int> numbers(1), *const off = nullptr;
+		std::string got;
+		int pipes[2], calls = 0;
+		short events = 0;
+		const auto get = [&](const std::optional<std::string> &text) {
+			got = text.value_or("none");
+		};
+
+		WANT(pipe(pipes) == 0);
+		WANT(!switchto::try_select(switchto::on_receive(&strings, get),
+					   switchto::on_ready(pipes[0], POLLIN),
+					   switchto::on_send(off, 1),
+					   switchto::on_ready(-1, POLLIN)));
+		WANT(switchto::select(switchto::on_receive(&numbers),
+				      switchto::on_send(&strings, "text",
+							[&](bool sent) { calls += sent; })) == 1);
+		WANT(calls == 1);
+		WANT(!switchto::select_for(2ms, switchto::on_send(&strings, std::string("lost"))));
+		WANT(switchto::select(switchto::on_receive(&strings, get)) == 0);
+		WANT(got == "text");
+		switchto::task writer =
+			switchto::spawn([&] { switchto::io::write(pipes[1], "x", 1); });
+		WANT(switchto::select(switchto::on_receive(&strings, get),
+				      switchto::on_ready(pipes[0], POLLIN,
+							 [&](short what) { events = what; })) == 1);
+		WANT(events == POLLIN);
+		writer.join();
+		strings.close();
+		WANT(switchto::select_until(soon(), switchto::on_receive(&strings, get)) == 0U);
+		WANT(got == "none");
+		WANT(switchto::select(switchto::on_send(&strings, "late",
+							[&](bool sent) { calls += !sent; })) == 0);
+		WANT(calls == 2);
+		switchto::io::close(pipes[0]);
+		switchto::io::close(pipes[1]);
+	});
+}
+
+// In each way of not being sent, also before the function of the case is called.
+void unsent(void **)
+{
+	in_task([] {
+		switchto::channel<std::unique_ptr<int>> pointers, open;
+		switchto::channel<int> ready(1);
+		auto one = std::make_unique<int>(1);
+		int calls = 0;
+
+		WANT(!switchto::try_select(switchto::on_send(&pointers, std::move(one))));
+		WANT(one && *one == 1); // NOLINT(bugprone-use-after-move): what is tested
+		ready.send(7);
+		WANT(switchto::select(switchto::on_send(&pointers, std::move(one)),
+				      switchto::on_receive(&ready, [&](std::optional<int>) {
+					      calls += one && *one == 1;
+				      })) == 1);
+		pointers.close();
+		WANT(switchto::select(switchto::on_send(&pointers, std::move(one), [&](bool sent) {
+			     calls += !sent && one && *one == 1;
+		     })) == 0);
+		WANT(calls == 2);
+		switchto_cancel(switchto_task_self());
+		want_error(ECANCELED,
+			   [&] { switchto::select(switchto::on_send(&open, std::move(one))); });
+		WANT(one && *one == 1); // NOLINT(bugprone-use-after-move): what is tested
+	});
+}
+
+void descriptors(void **)
+{
+	in_task([] {
+		int pipes[2];
+		char buffer[4] = "";
+
+		WANT(pipe(pipes) == 0);
+		WANT(!switchto::io::read.within(2ms, pipes[0], buffer, sizeof(buffer)));
+		WANT(!switchto::io::poll.until(soon(), pipes[0], POLLIN));
+		WANT(switchto::io::write(pipes[1], "abc", 3) == 3);
+		WANT(switchto::io::read.within(1h, pipes[0], buffer, sizeof(buffer)) == 3U);
+		WANT(std::string(buffer) == "abc");
+		switchto::io::forget(pipes[0]);
+		switchto::io::close(pipes[0]);
+		switchto::io::close(pipes[1]);
+		want_error(EBADF, [&] { switchto::io::read(pipes[0], buffer, sizeof(buffer)); });
+		want_error(EBADF, [&] { switchto::io::close(pipes[0]); });
+		const int file = switchto::io::openat(AT_FDCWD, "/dev/null", O_RDONLY);
+		WANT(switchto::io::read(file, buffer, sizeof(buffer)) == 0);
+		switchto::io::close(file);
+		want_error(ENOENT, [] { switchto::io::openat(AT_FDCWD, "/nowhere/at/all", 0); });
+		sockaddr_in address = {};
+		socklen_t length = sizeof(address);
+		const int listener = socket(AF_INET, SOCK_STREAM, 0);
+		auto *const any = reinterpret_cast<sockaddr *>(&address);
+		address.sin_family = AF_INET;
+		WANT(bind(listener, any, length) == 0 && listen(listener, 1) == 0);
+		WANT(getsockname(listener, any, &length) == 0);
+		WANT(!switchto::io::accept.until(soon(), listener, nullptr, nullptr, 0));
+		const int client = socket(AF_INET, SOCK_STREAM, 0);
+		switchto::io::connect(client, any, length);
+		const int server = switchto::io::accept(listener, nullptr, nullptr, 0);
+		WANT(switchto::io::send(client, "x", 1, MSG_NOSIGNAL) == 1);
+		WANT(switchto::io::recv(server, buffer, sizeof(buffer), 0) == 1);
+		for (const int fd : { listener, client, server })
+			switchto::io::close(fd);
+	});
+}
+
+// None of them happens in time.
+void in_vain(void **)
+{
+	in_task([] {
+		switchto::mutex mutex;
+		switchto::condition_variable changed;
+		switchto::wait_group group;
+		switchto::semaphore semaphore;
+
+		group.add();
+		WANT(!switchto::this_task::park_for(2ms));
+		WANT(!semaphore.try_acquire());
+		WANT(!semaphore.try_acquire_for(2ms));
+		WANT(!group.wait_for(2ms));
+		std::unique_lock<switchto::mutex> lock(mutex);
+		WANT(changed.wait_for(lock, 2ms) == std::cv_status::timeout);
+		WANT(!changed.wait_for(lock, 2ms, [] { return false; }));
+		switchto::spawn([&] {
+			std::unique_lock<switchto::mutex> other(mutex, 2ms);
+			WANT(!other);
+			WANT(!other.try_lock_until(soon()));
+		}).join();
+		lock.unlock();
+		WANT(mutex.try_lock_for(2ms));
+		mutex.unlock();
+	});
+}
+
+void shields(void **)
+{
+	in_task([] {
+		bool slept = false, cancelled = false;
+		switchto::task task = switchto::spawn([&] {
+			try {
+				switchto::this_task::park();
+			} catch (const std::system_error &) {
+				const switchto::shield shield;
+
+				WANT(!switchto::this_task::is_cancelled());
+				switchto::this_task::sleep_for(1ms);
+				slept = true;
+			}
+			errno = ENODATA;
+			cancelled = switchto::this_task::is_cancelled() && errno == ENODATA;
+		});
+
+		task.cancel();
+		task.join();
+		WANT(slept && cancelled);
+	});
+}
+
+void stop_tokens(void **)
+{
+	switchto::stop_source source;
+	int calls = 0;
+
+	assert_false(switchto::stop_token().stop_possible());
+	{
+		const switchto::stop_callback gone(source.get_token(), [&] { calls += 100; });
+		const switchto::stop_callback last(source.get_token(), [&] { calls++; });
+	}
+	std::optional<switchto::stop_callback<std::function<void()>>> itself;
+	itself.emplace(source.get_token(), [&] {
+		calls++;
+		itself.reset();
+	});
+	const switchto::stop_callback kept(source.get_token(), [&] { calls++; });
+	switchto::scheduler sched(2);
+	std::vector<switchto::task> tasks;
+	std::atomic<int> cancelled{ 0 };
+	tasks.reserve(20);
+	for (int i = 0; i < 20; i++)
+		tasks.push_back(sched.spawn([&, token = source.get_token()] {
+			const switchto::cancel_on_stop end(token);
+			try {
+				switchto::this_task::sleep_for(1h);
+			} catch (const std::system_error &) {
+				cancelled += token.stop_requested();
+			}
+		}));
+	sched.spawn_detached([&] {
+		switchto::this_task::sleep_for(2ms);
+		source.request_stop();
+	});
+	sched.run();
+	assert_int_equal(cancelled, 20);
+	assert_int_equal(calls, 2);
+	assert_false(source.request_stop());
+	const switchto::stop_callback late(source.get_token(), [&] { calls++; });
+	assert_int_equal(calls, 3);
+	try {
+		const switchto::cancel_on_stop outside(source.get_token());
+		fail();
+	} catch (const std::system_error &error) {
+		assert_int_equal(error.code().value(), EPERM);
+	}
+}
+
+// Callbacks that stop another source, which stops this one; that wait for a callback to end; and that
+// end the source.
+void stop_callbacks(void **)
+{
+	std::array<switchto::stop_source, 2> pair;
+	std::array<std::thread, 2> threads;
+	std::atomic<int> inside{ 0 };
+
+	for (std::size_t i = 0; i < 2; i++)
+		threads.at(i) = std::thread([&, i] {
+			const switchto::stop_callback other(pair.at(i).get_token(), [&, i] {
+				inside++;
+				while (inside != 2)
+					std::this_thread::yield();
+				assert_false(pair.at(1 - i).request_stop());
+			});
+			pair.at(i).request_stop();
+		});
+	for (std::thread &thread : threads)
+		thread.join();
+
+	in_task([] {
+		switchto::stop_source source;
+		switchto::semaphore begun;
+		switchto::task waiter;
+		const switchto::stop_callback join(source.get_token(), [&] { waiter.join(); });
+
+		waiter = switchto::spawn([&] {
+			const switchto::cancel_on_stop cancel(source.get_token());
+			begun.release();
+			try {
+				switchto::this_task::park();
+			} catch (const std::system_error &error) {
+				WANT(error.code() == std::errc::operation_canceled);
+			}
+		});
+		begun.acquire();
+		WANT(source.request_stop());
+	});
+
+	auto source = std::make_unique<switchto::stop_source>();
+	std::optional<switchto::stop_callback<std::function<void()>>> callback;
+	callback.emplace(source->get_token(), [&] {
+		source.reset();
+		callback.reset();
+	});
+	assert_true(source->request_stop());
+	switchto::stop_source from, to = std::move(from);
+	assert_false(from.request_stop()); // NOLINT(bugprone-use-after-move): what is tested
+	assert_false(from.stop_requested());
+	assert_true(to.request_stop());
+}
+
+// When the destructor has returned, no callback runs any more.
+void stop_races(void **)
+{
+	for (int i = 0; i < 100; i++) {
+		switchto::stop_source source;
+		std::atomic<bool> begun{ false }, gone{ false }, late{ false };
+		std::thread stopper;
+
+		{
+			const switchto::stop_callback callback(source.get_token(), [&] {
+				begun = true;
+				std::this_thread::sleep_for(100us);
+				late = gone.load();
+			});
+			stopper = std::thread([&] { source.request_stop(); });
+			while (i % 2 && !begun)
+				std::this_thread::yield();
+		}
+		gone = true;
+		stopper.join();
+		assert_false(late);
+	}
+}
+
+void guards(void **)
+{
+	switchto::scheduler sched(1);
+	std::atomic<bool> ran{ false };
+	switchto::work_guard guard(sched);
+	std::thread other([&] {
+		std::this_thread::sleep_for(2ms);
+		sched.spawn_detached([&] { ran = true; });
+		guard.reset();
+	});
+
+	sched.run();
+	other.join();
+	assert_true(ran);
+	sched.stop();
+	sched.restart();
+	ran = false;
+	sched.spawn_detached([&] { ran = true; });
+	sched.run();
+	assert_true(ran);
+}
+
+// A function whose copy spawns.
+struct spawns_when_copied {
+	switchto::scheduler *sched;
+	std::atomic<int> *ran;
+
+	spawns_when_copied(switchto::scheduler *in, std::atomic<int> *counter)
+		: sched(in),
+		  ran(counter)
+	{
+	}
+	spawns_when_copied(const spawns_when_copied &other)
+		: sched(other.sched),
+		  ran(other.ran)
+	{
+		sched->spawn_detached([counter = ran] { ++*counter; });
+	}
+	spawns_when_copied(spawns_when_copied &&other) = default;
+	spawns_when_copied &operator=(const spawns_when_copied &) = delete;
+	spawns_when_copied &operator=(spawns_when_copied &&) = delete;
+	void operator()() const { ++*ran; }
+};
+
+void spawning_copies(void **)
+{
+	switchto::scheduler sched(1);
+	std::atomic<int> ran{ 0 };
+	const spawns_when_copied function(&sched, &ran);
+
+	sched.spawn_detached(function);
+	sched.run();
+	assert_int_equal(ran, 2);
+}
+
+// What Asio's concept execution::executor demands.
+template <typename E>
+constexpr bool is_executor =
+	std::is_nothrow_copy_constructible_v<E> &&std::is_nothrow_destructible_v<E> &&noexcept(
+		std::declval<const E &>() ==
+		std::declval<const E &>()) &&noexcept(std::declval<const E &>() !=
+						      std::declval<const E &>()) &&
+	std::is_void_v<decltype(std::declval<const E &>().execute(std::declval<void (*)()>()))>;
+static_assert(is_executor<switchto::executor>);
+#ifdef HAVE_ASIO
+static_assert(boost::asio::execution::is_executor_v<switchto::executor>);
+#endif
+
+void executors(void **)
+{
+	switchto::scheduler sched(2);
+	const switchto::executor any = sched.get_executor(), first = sched.get_executor(0);
+	std::atomic<unsigned int> seen{ 0 };
+	const auto count = [&] {
+		seen += 1 + 100 * switchto::this_task::slot();
+	};
+	unsigned int jobs = 6;
+
+	assert_true(any == sched.get_executor() && any != first);
+	for (int i = 0; i < 4; i++)
+		any.execute(count);
+	first.execute(count);
+	first.execute([own = std::make_unique<int>(1), &seen] {
+		seen += static_cast<unsigned int>(*own);
+	});
+#ifdef HAVE_ASIO
+	boost::asio::post(first, count);
+	boost::asio::dispatch(boost::asio::bind_executor(first, count));
+	jobs += 2;
+#endif
+	sched.run();
+	assert_int_equal(seen, jobs + 200);
+}
+
+// A task keeps its thread, and a thread_local its value, whatever the task waits for.
+void thread_locals(void **)
+{
+	thread_local int mine = 0;
+
+	in_task([] {
+		std::vector<switchto::task> tasks;
+
+		for (int i = 1; i <= 10; i++)
+			tasks.push_back(switchto::spawn([i] {
+				mine = i;
+				switchto::this_task::yield();
+				switchto::this_task::sleep_for(1ms);
+				WANT(mine == i);
+			}));
+		for (switchto::task &task : tasks)
+			task.join();
+	});
+}
+
 } // namespace
 
 int main()
@@ -695,6 +1352,24 @@ int main()
 		cmocka_unit_test(no_threads),
 		cmocka_unit_test(static_scheduler),
 		cmocka_unit_test(misuse),
+		cmocka_unit_test(detached_later),
+		cmocka_unit_test(own_handle),
+		cmocka_unit_test(places),
+		cmocka_unit_test(futures),
+		cmocka_unit_test(items),
+		cmocka_unit_test(kinds_of_items),
+		cmocka_unit_test(selects),
+		cmocka_unit_test(unsent),
+		cmocka_unit_test(descriptors),
+		cmocka_unit_test(in_vain),
+		cmocka_unit_test(shields),
+		cmocka_unit_test(stop_tokens),
+		cmocka_unit_test(stop_callbacks),
+		cmocka_unit_test(stop_races),
+		cmocka_unit_test(guards),
+		cmocka_unit_test(spawning_copies),
+		cmocka_unit_test(executors),
+		cmocka_unit_test(thread_locals),
 	};
 
 	if (!switchto_backend() && errno == ENOSYS)
