@@ -176,6 +176,13 @@ struct switchto_policy {
 	 */
 	void (*change)(void *queue, struct switchto_entry *entry,
 		       const struct switchto_task_attr *attr);
+	/*
+	 * What a task with @attr inherits from one with @from, which waits for a mutex that it has: makes
+	 * @attr as urgent as @from, or leaves it. From several, in any order, the outcome is the same. It
+	 * goes to change, and so does the task's own again when it has unlocked the mutex. If this member
+	 * is NULL, or change is, tasks inherit nothing.
+	 */
+	void (*inherit)(struct switchto_task_attr *attr, const struct switchto_task_attr *from);
 };
 
 /*
@@ -189,8 +196,8 @@ extern const struct switchto_policy switchto_fifo;
  * The highest priority first, and within one priority, first in, first out. A priority outside 0 to
  * 31 counts as the nearest of these. A task starves while there are ready tasks with a higher one. But
  * a task that has computed for a slice loses its slot to any ready task, also to one with a lower
- * priority, and goes on beside it. A mutex does not pass priorities on: while tasks in between are
- * ready, one with a low priority may starve that has a mutex for which a high one waits.
+ * priority, and goes on beside it. A task that has a mutex inherits the priority of those that wait for
+ * it: see switchto_mutex_lock().
  */
 extern const struct switchto_policy switchto_priority;
 enum { SWITCHTO_PRIORITIES = 32 };
@@ -199,7 +206,8 @@ enum { SWITCHTO_PRIORITIES = 32 };
  * The earliest deadline first, then tasks without a deadline; of equal ones, first in, first out. If
  * a slot can meet all deadlines, and tasks give way often, it does. A deadline that has passed still
  * counts as early. Tasks with later deadlines may starve. After a slice, a task loses its slot to any
- * ready task, also to one with a later deadline.
+ * ready task, also to one with a later deadline. A task that has a mutex inherits the earliest deadline of
+ * those that wait for it: see switchto_mutex_lock().
  */
 extern const struct switchto_policy switchto_edf;
 
@@ -655,6 +663,13 @@ enum { SWITCHTO_STRICT = 8 };
 
 /**
  * switchto_mutex_lock() - lock a mutex
+ *
+ * With switchto_priority and switchto_edf, the task that has the mutex is as urgent as the most urgent of
+ * the tasks that wait for it, and of those that wait for a mutex which one of these has, and so on. So is
+ * the one that unlock has woken. That ends with the unlock, or when the other one gives up at its
+ * deadline; a cancellation ends no wait for a mutex. It counts when the task's slot next picks a task. It
+ * holds between tasks of one scheduler: other threads neither inherit nor pass anything on. An
+ * uncontended lock costs nothing more. A contended unlock takes the longer, the more tasks wait.
  *
  * Return: 0, or -1 and errno: EDEADLK, the caller has it; EPERM, it was locked before a fork(), and
  * this is the child. Without contention, no system call.

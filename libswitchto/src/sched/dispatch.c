@@ -149,6 +149,8 @@ static ALWAYS_INLINE struct switchto_entry *pick(struct slot *slot)
 		switchto_inbox_empty(slot);
 	if (likely(slot->is_fifo))
 		return fifo_pick(slot->queue);
+	if (inherit_is_due(slot))
+		switchto_inherit_apply(slot);
 	entry = slot->pick(slot->queue);
 	if (entry)
 		change_ready(slot, -1);

@@ -111,13 +111,17 @@ static void leave_others(struct switchto_sched *sched)
 		at = &(*at)->next;
 	if (*at)
 		*at = sched->next;
-	for (struct switchto_sched *other = all; other; other = other->next)
+	for (struct switchto_sched *other = all; other; other = other->next) {
+		/* It may look at a task of @sched that had a mutex. */
+		inherit_lock(other);
+		inherit_unlock(other);
 		for (unsigned int i = 0; i < other->slots; i++) {
 			const uint32_t owner = atomic_load(&other->slot[i].owner);
 
 			while (takes_events(&other->slot[i], owner))
 				give_time();
 		}
+	}
 	pthread_mutex_unlock(&all_lock);
 }
 
@@ -128,6 +132,7 @@ static void free_sched(struct switchto_sched *sched)
 		end_slot(&sched->slot[i]);
 	switchto_pool_free_tasks(sched);
 	pthread_mutex_destroy(&sched->lock);
+	pthread_mutex_destroy(&sched->passing);
 	free(sched);
 }
 
@@ -239,6 +244,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	memset(sched, 0, size);
 	sched->policy = chosen.flags ? &switchto_wrapper : chosen.policy;
 	sched->wrapped = chosen.flags ? chosen.policy : NULL;
+	sched->inherit = chosen.policy->change ? chosen.policy->inherit : NULL;
 	sched->flags = chosen.flags;
 	sched->main = switchto_worker_main;
 	sched->report = chosen.report;
@@ -254,6 +260,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	error = choose_block(sched);
 	switchto_worker_take_model(sched);
 	pthread_mutex_init(&sched->lock, NULL);
+	pthread_mutex_init(&sched->passing, NULL);
 	while (!error && sched->slots < chosen.slots) {
 		error = begin_slot(&sched->slot[sched->slots++], sched);
 	}

@@ -12,10 +12,14 @@
  * which many have come, each would be given the mutex, and that costs switches, which make more
  * wait. A mutex that is STRICT is always given: then each short section that is contended costs a
  * switch, or a wake-up of another slot.
+ *
+ * Where tasks inherit (inherit.h), each step but an uncontended lock or unlock is done with that lock. The
+ * oldest that was woken inherits, too: it must run before the others can be served.
  */
 #define _GNU_SOURCE
 #include "sync.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,9 +141,10 @@ static inline bool change(struct switchto_mutex *mutex, uintptr_t *word, uintptr
 	return __atomic_compare_exchange_n(&mutex->word, word, to, false, order, __ATOMIC_ACQUIRE);
 }
 
+/* A release: holder_of() looks at the task. */
 static inline void set_owner(struct switchto_mutex *mutex, void *who)
 {
-	__atomic_store_n(&mutex->owner, who, __ATOMIC_RELAXED);
+	__atomic_store_n(&mutex->owner, who, __ATOMIC_RELEASE);
 }
 
 /* Locks @mutex unless it is locked; some may wait for it. */
@@ -199,9 +204,105 @@ static bool lock_or_stay(struct switchto_mutex *mutex, struct queued *queued)
 	}
 }
 
+/* --- mutexes, where tasks inherit --- */
+
+/* @me, which may be NULL: is it a task of such a scheduler? */
+static inline bool inherits(const struct worker *me)
+{
+	return me && me->sched->inherit && me->task;
+}
+
+/* @who of a mutex: as a task of @sched, or NULL. It has the mutex, or waits for it. */
+static struct switchto_task *as_task(const struct switchto_sched *sched, void *who)
+{
+	struct switchto_task *task = who;
+
+	return task && !((uintptr_t)who & 1) && task->sched == sched ? task : NULL;
+}
+
+/*
+ * The task of @sched that has @mutex, or NULL. The caller waits for @mutex, with the lock: so a task of
+ * @sched that has it does not unlock it now. Who has just locked it is about to say so.
+ */
+static struct switchto_task *holder_of(const struct switchto_sched *sched,
+				       const struct switchto_mutex *mutex)
+{
+	void *owner;
+
+	while (!(owner = __atomic_load_n(&mutex->owner, __ATOMIC_ACQUIRE)) &&
+	       __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE) & LOCKED)
+		sched_yield();
+	return as_task(sched, owner);
+}
+
+static __attribute__((noinline)) bool inherit_or_push(struct switchto_mutex *mutex,
+						      struct queued *queued,
+						      struct switchto_task *task)
+{
+	bool locked;
+
+	inherit_lock(task->sched);
+	locked = lock_or_push(mutex, queued, task);
+	window();
+	if (!locked)
+		switchto_inherit_wait(task, mutex, holder_of(task->sched, mutex));
+	inherit_unlock(task->sched);
+	return locked;
+}
+
+/* @leaves: it does not sleep again. */
+static __attribute__((noinline)) bool inherit_or_stay(struct switchto_mutex *mutex,
+						      struct queued *queued,
+						      struct switchto_task *task, bool leaves)
+{
+	bool locked;
+
+	inherit_lock(task->sched);
+	locked = lock_or_stay(mutex, queued);
+	window();
+	if (locked)
+		switchto_inherit_has(task, mutex);
+	else if (leaves)
+		switchto_inherit_leave(task, mutex, holder_of(task->sched, mutex));
+	else
+		switchto_inherit_wait(task, mutex, holder_of(task->sched, mutex));
+	inherit_unlock(task->sched);
+	return locked;
+}
+
+/* It was given @mutex. */
+static __attribute__((noinline)) void inherit_given(const struct switchto_mutex *mutex,
+						    struct switchto_task *task)
+{
+	inherit_lock(task->sched);
+	switchto_inherit_has(task, mutex);
+	inherit_unlock(task->sched);
+}
+
+/* Its deadline has passed. */
+static __attribute__((noinline)) void inherit_not(struct switchto_task *task)
+{
+	inherit_lock(task->sched);
+	switchto_inherit_give_up(task);
+	inherit_unlock(task->sched);
+}
+
+/* It has taken its place among those that wait again. */
+static __attribute__((noinline)) void inherit_again(const struct switchto_mutex *mutex,
+						    struct switchto_task *task)
+{
+	inherit_lock(task->sched);
+	switchto_inherit_wait(task, mutex, holder_of(task->sched, mutex));
+	inherit_unlock(task->sched);
+}
+
+/* --- mutexes, when they are locked --- */
+
 /* @who is a thread, or a task in a blocking region: it waits as any thread does. */
 static __attribute__((noinline)) int lock_in_thread(struct switchto_mutex *mutex, void *who)
 {
+	struct worker *me = switchto_current;
+	struct switchto_task *task = inherits(me) ? me->task : NULL;
 	struct place place;
 	struct queued *queued = queued_in(&place);
 	int error = bad_lock(mutex, who);
@@ -213,14 +314,20 @@ static __attribute__((noinline)) int lock_in_thread(struct switchto_mutex *mutex
 	switchto_waiter_begin_thread(&queued->waiter);
 	queued->who = who;
 	atomic_init(&queued->timed, UNTIMED);
-	if (lock_or_push(mutex, queued, who))
+	if (task ? inherit_or_push(mutex, queued, task) : lock_or_push(mutex, queued, who))
 		return 0;
 	do {
 		error = switchto_waiter_wait(&queued->waiter, NEVER, false);
 		if (error)
 			return fail(error);
 		atomic_store(&queued->waiter.fired, false);
-	} while (!queued->given && !lock_or_stay(mutex, queued));
+		if (queued->given) {
+			if (task)
+				inherit_given(mutex, task);
+			return 0;
+		}
+	} while (!(task ? inherit_or_stay(mutex, queued, task, false) :
+			  lock_or_stay(mutex, queued)));
 	return 0;
 }
 
@@ -275,12 +382,50 @@ static ALWAYS_INLINE int lock_inside(struct switchto_mutex *mutex, struct worker
 	return 0;
 }
 
+/* The same, where tasks inherit. */
+static __attribute__((noinline)) int lock_inheriting(struct switchto_mutex *mutex,
+						     struct worker *me, struct switchto_task *task)
+{
+	struct place place;
+	struct queued *queued = queued_in(&place);
+	bool locked;
+
+	queued->waiter.task = task;
+	queued->who = task;
+	atomic_init(&queued->timed, UNTIMED);
+	begin_locking(task);
+	locked = inherit_or_push(mutex, queued, task);
+	while (!locked && !queued->given) {
+		window();
+		probe2(sleep, task, LOCKING);
+		dispatch_task(me);
+		if (queued->given)
+			break;
+		begin_locking(task);
+		locked = inherit_or_stay(mutex, queued, task, false);
+	}
+	if (locked)
+		end_locking(task);
+	else
+		inherit_given(mutex, task);
+	task->held++;
+	leave(me);
+	return 0;
+}
+
+static ALWAYS_INLINE int lock_entered(struct switchto_mutex *mutex, struct worker *me,
+				      struct switchto_task *task)
+{
+	return unlikely(me->sched->inherit) ? lock_inheriting(mutex, me, task) :
+					      lock_inside(mutex, me, task);
+}
+
 /* Of a task that has lost its slot, is in a blocking region, or in the scheduler already. */
 static __attribute__((noinline)) int lock_late(struct switchto_mutex *mutex, struct worker *me,
 					       struct switchto_task *task)
 {
 	if (enter_task(me))
-		return lock_inside(mutex, me, task);
+		return lock_entered(mutex, me, task);
 	if (!me->in_region)
 		return fail(EDEADLK);
 	if (lock_in_thread(mutex, task))
@@ -296,7 +441,7 @@ static __attribute__((noinline)) int lock_in_task(struct switchto_mutex *mutex, 
 
 	if (unlikely(error))
 		return fail(error);
-	return likely(try_enter(me)) ? lock_inside(mutex, me, task) : lock_late(mutex, me, task);
+	return likely(try_enter(me)) ? lock_entered(mutex, me, task) : lock_late(mutex, me, task);
 }
 
 int switchto_mutex_lock(struct switchto_mutex *mutex)
@@ -456,33 +601,60 @@ static ALWAYS_INLINE int take_new(struct switchto_mutex *mutex, struct queued **
 	return 0;
 }
 
+/* @who gets the mutex next, or NULL. If that is no task of this scheduler, it may have it already. */
+static void pass_on(const struct switchto_mutex *mutex, const struct worker *me, void *who)
+{
+	window();
+	switchto_inherit_pass(me->task, mutex, as_task(me->sched, who));
+}
+
 /* @first has the mutex now. */
 static ALWAYS_INLINE int give(struct switchto_mutex *mutex, struct worker *me, struct queued *first,
-			      uintptr_t *word)
+			      uintptr_t *word, bool passes)
 {
-	set_owner(mutex, first->who);
-	if (*word & WOKEN)
-		return change(mutex, word, *word | GIVEN, __ATOMIC_RELEASE) ? 0 : AGAIN;
+	void *who = first->who;
+
+	set_owner(mutex, who);
+	if (*word & WOKEN) {
+		if (!change(mutex, word, *word | GIVEN, __ATOMIC_RELEASE))
+			return AGAIN;
+		if (passes)
+			pass_on(mutex, me, who);
+		return 0;
+	}
 	mutex->waiters = first->next;
 	first->given = true;
+	if (passes)
+		pass_on(mutex, me, who);
 	return wake(me, first);
 }
 
 /* Whoever comes first may lock the mutex now; @first, or NULL, is woken for that. */
 static ALWAYS_INLINE int set_free(struct switchto_mutex *mutex, struct worker *me,
-				  struct queued *first, uintptr_t *word)
+				  struct queued *first, uintptr_t *word, bool passes)
 {
 	const uintptr_t unlocked = *word & ~(uintptr_t)LOCKED;
+	void *who = passes && first ? first->who : NULL;
 
 	/* From now on the mutex may be locked, and be gone, unless somebody is to be woken. */
 	set_owner(mutex, NULL);
-	if (!first || *word & WOKEN)
-		return change(mutex, word, unlocked, __ATOMIC_RELEASE) ? 0 : AGAIN;
-	return change(mutex, word, unlocked | WOKEN, __ATOMIC_ACQ_REL) ? wake(me, first) : AGAIN;
+	if (!first || *word & WOKEN) {
+		if (!change(mutex, word, unlocked, __ATOMIC_RELEASE))
+			return AGAIN;
+		if (passes)
+			pass_on(mutex, me, who);
+		return 0;
+	}
+	if (!change(mutex, word, unlocked | WOKEN, __ATOMIC_ACQ_REL))
+		return AGAIN;
+	if (passes)
+		pass_on(mutex, me, who);
+	return wake(me, first);
 }
 
-/* unlock_slowly(); without @timed, TIMED if the first one is timed. */
-static ALWAYS_INLINE int unlock_with(struct switchto_mutex *mutex, struct worker *me, bool timed)
+/* unlock_slowly(); without @timed, TIMED if the first one is timed. @passes: tasks inherit. */
+static ALWAYS_INLINE int unlock_with(struct switchto_mutex *mutex, struct worker *me, bool timed,
+				     bool passes)
 {
 	/* Acquires from the oldest, when it is to be woken: it may have slept again. */
 	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE);
@@ -503,16 +675,26 @@ static ALWAYS_INLINE int unlock_with(struct switchto_mutex *mutex, struct worker
 			}
 		}
 		if (likely(first) && (word & STRICT || unlikely(is_late(first))))
-			result = give(mutex, me, first, &word);
+			result = give(mutex, me, first, &word, passes);
 		else
-			result = set_free(mutex, me, first, &word);
+			result = set_free(mutex, me, first, &word, passes);
 	} while (unlikely(result == AGAIN));
 	return result;
 }
 
 static __attribute__((noinline)) int unlock_timed(struct switchto_mutex *mutex, struct worker *me)
 {
-	return unlock_with(mutex, me, true);
+	return unlock_with(mutex, me, true, false);
+}
+
+static __attribute__((noinline)) int unlock_passing(struct switchto_mutex *mutex, struct worker *me)
+{
+	/* An unlock in vain may have said that nobody has it: holder_of() would wait for that. */
+	set_owner(mutex, me->task);
+	inherit_lock(me->sched);
+	unlock_with(mutex, me, true, true);
+	inherit_unlock(me->sched);
+	return 0;
 }
 
 /* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
@@ -521,7 +703,9 @@ static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex,
 	int result;
 
 	drop_ancestors(mutex);
-	result = unlock_with(mutex, me, false);
+	if (unlikely(inherits(me)))
+		return unlock_passing(mutex, me);
+	result = unlock_with(mutex, me, false, false);
 	return unlikely(result == TIMED) ? unlock_timed(mutex, me) : result;
 }
 
@@ -623,7 +807,9 @@ static struct timed *get_timed(const struct switchto_mutex *mutex, void *who, bo
 /* Waits for @mutex, which was locked: 0 or an error number. */
 static int lock_timed(struct switchto_mutex *mutex, void *who, nsec_t deadline)
 {
-	bool in_list = false;
+	struct worker *me = switchto_current;
+	struct switchto_task *task = inherits(me) ? me->task : NULL;
+	bool in_list = false, locked;
 	struct timed *timed = get_timed(mutex, who, &in_list);
 	struct queued *queued;
 	unsigned char waits;
@@ -637,24 +823,34 @@ static int lock_timed(struct switchto_mutex *mutex, void *who, nsec_t deadline)
 		switchto_waiter_begin(&timed->waiter);
 		queued->who = who;
 		atomic_store(&queued->timed, WAITS);
-		if (lock_or_push(mutex, queued, who))
+		if (task ? inherit_or_push(mutex, queued, task) : lock_or_push(mutex, queued, who))
 			goto out;
+	} else if (task) {
+		inherit_again(mutex, task);
 	}
 	do {
 		waits = WAITS;
 		error = switchto_waiter_wait(&timed->waiter, deadline, false);
 		window();
-		if (error && atomic_compare_exchange_strong(&queued->timed, &waits, LEFT))
+		if (error && atomic_compare_exchange_strong(&queued->timed, &waits, LEFT)) {
+			if (task)
+				inherit_not(task);
 			return error;
+		}
 		/* Unless a handler has forked, and this is the child, somebody is about to wake it. */
 		if (error && switchto_waiter_wait(&timed->waiter, NEVER, false))
 			return error;
-		if (queued->given)
+		if (queued->given) {
+			if (task)
+				inherit_given(mutex, task);
 			goto out;
+		}
 		atomic_store(&timed->waiter.fired, false);
 		/* While it is WOKEN, nobody else looks at that. */
 		atomic_store(&queued->timed, error ? LEFT : WAITS);
-		if (lock_or_stay(mutex, queued))
+		locked = task ? inherit_or_stay(mutex, queued, task, error) :
+				lock_or_stay(mutex, queued);
+		if (locked)
 			goto out;
 	} while (!error);
 	return error;

@@ -97,6 +97,8 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 	window();
 	if (atomic_load_explicit(&victim->inbox, memory_order_relaxed))
 		switchto_inbox_empty(victim);
+	if (inherit_is_due(victim))
+		switchto_inherit_apply(victim);
 	task = (struct switchto_task *)policy->steal(queue);
 	if (task && task->bound) {
 		policy->enqueue(queue, &task->entry, SWITCHTO_YIELDED);
@@ -113,6 +115,8 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 		/* As if it had been in the thief's queue. */
 		change_ready(thief, 1);
 		__atomic_store_n(&task->slot, thief, __ATOMIC_RELAXED);
+		if (victim->sched->inherit)
+			switchto_inherit_move(victim, task);
 		atomic_fetch_sub_explicit(&victim->tasks, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&thief->tasks, 1, memory_order_relaxed);
 	}
