@@ -11,23 +11,6 @@
 static struct switchto_mutex mutex;
 static struct switchto_task *target;
 
-#ifdef SWITCHTO_SCHED_WINDOWS
-void switchto_sched_window(void);
-
-/* sched_waits_windows: the layer calls this between two atomic steps. Others may come in there. */
-void switchto_sched_window(void)
-{
-	static _Thread_local uint32_t dice;
-	int saved = errno;
-
-	if (!dice)
-		dice = (uint32_t)(uintptr_t)&dice | 1;
-	if (!(random_next(&dice) % 64))
-		nanosleep(&(struct timespec){ .tv_nsec = random_next(&dice) % 100000 }, NULL);
-	errno = saved;
-}
-#endif
-
 static struct timespec long_ago(void)
 {
 	return (struct timespec){ .tv_sec = 1 };

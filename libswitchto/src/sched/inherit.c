@@ -225,14 +225,16 @@ void switchto_inherit_change(struct slot *slot, struct switchto_task *task,
 	inherit_unlock(slot->sched);
 }
 
-void switchto_inherit_move(struct slot *from, struct switchto_task *task)
+/* With the lock: those who make it due find the slot whose list it is in. */
+void switchto_inherit_move(struct switchto_task *task, struct slot *slot)
 {
-	inherit_lock(from->sched);
+	inherit_lock(slot->sched);
 	if (task->inherit && task->inherit->due) {
-		unlink_due(task->inherit, from);
-		link_due(task->inherit, task->slot);
+		unlink_due(task->inherit, task->slot);
+		link_due(task->inherit, slot);
 	}
-	inherit_unlock(from->sched);
+	__atomic_store_n(&task->slot, slot, __ATOMIC_RELAXED);
+	inherit_unlock(slot->sched);
 }
 
 void switchto_inherit_end(struct switchto_task *task)

@@ -53,8 +53,8 @@ void switchto_inherit_change(struct slot *slot, struct switchto_task *task,
 			     const struct switchto_task_attr *attr);
 /* The changes that are due. */
 void switchto_inherit_apply(struct slot *slot);
-/* @task was of @from: another slot has stolen it. Inside of both. */
-void switchto_inherit_move(struct slot *from, struct switchto_task *task);
+/* @task is of @slot from now on, which has stolen it. Inside of both slots. */
+void switchto_inherit_move(struct switchto_task *task, struct slot *slot);
 /* @task has inherited, or passed on, and ends. */
 void switchto_inherit_end(struct switchto_task *task);
 

@@ -395,7 +395,8 @@ static __attribute__((noinline)) int lock_inheriting(struct switchto_mutex *mute
 	atomic_init(&queued->timed, UNTIMED);
 	begin_locking(task);
 	locked = inherit_or_push(mutex, queued, task);
-	while (!locked && !queued->given) {
+	/* Once it is in the list, it is woken, and made ready for that: also if that was before it sleeps. */
+	while (!locked) {
 		window();
 		probe2(sleep, task, LOCKING);
 		dispatch_task(me);

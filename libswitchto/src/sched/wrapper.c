@@ -114,9 +114,7 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 		change_ready(victim, -1);
 		/* As if it had been in the thief's queue. */
 		change_ready(thief, 1);
-		__atomic_store_n(&task->slot, thief, __ATOMIC_RELAXED);
-		if (victim->sched->inherit)
-			switchto_inherit_move(victim, task);
+		switchto_inherit_move(task, thief);
 		atomic_fetch_sub_explicit(&victim->tasks, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&thief->tasks, 1, memory_order_relaxed);
 	}
