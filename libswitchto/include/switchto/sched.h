@@ -153,7 +153,7 @@ struct switchto_entry {
  *
  * A policy may hold tasks back: pick returns NULL, although there are entries in the queue. Then the
  * slot asks again when something happens to it (a task becomes ready, an event, a deadline), and
- * after a millisecond at the latest.
+ * after a millisecond at the latest. A policy that never does so says it: conserving.
  */
 struct switchto_policy {
 	const char *name;
@@ -183,6 +183,23 @@ struct switchto_policy {
 	 * is NULL, or change is, tasks inherit nothing.
 	 */
 	void (*inherit)(struct switchto_task_attr *attr, const struct switchto_task_attr *from);
+	/*
+	 * Before the first use of a slot's queue, in switchto_sched_create(): 0, or the error number with
+	 * which that call fails. May be NULL.
+	 */
+	int (*init)(void *queue);
+	/*
+	 * After the last use of a queue, if its init has not failed: in switchto_sched_destroy(), also in the
+	 * child of a fork(), or if switchto_sched_create() fails. Entries of tasks that never ran may be in
+	 * it. May be NULL.
+	 */
+	void (*destroy)(void *queue);
+	/*
+	 * pick returns an entry whenever there is one in the queue: the policy is work-conserving. If it
+	 * doesn't, a task is lost, and that ends the program, by abort(3). Those of the library are; a copy
+	 * of one with a pick that holds tasks back is not.
+	 */
+	bool conserving;
 };
 
 /*
@@ -322,6 +339,12 @@ unsigned int switchto_sched_slots(const struct switchto_sched *sched);
 
 /* The engine, a constant string: "io_uring" or "epoll". NULL and EINVAL, if @sched is NULL. */
 const char *switchto_sched_engine(const struct switchto_sched *sched);
+
+/*
+ * The queue of the policy of slot @slot, for what the policy counts in it: other threads write to it at
+ * the same time, so read atomics only. NULL and EINVAL, if there is no such slot.
+ */
+void *switchto_policy_queue(struct switchto_sched *sched, unsigned int slot);
 
 enum { SWITCHTO_READY_BUCKETS = 24 };
 

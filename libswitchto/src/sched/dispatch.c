@@ -154,6 +154,8 @@ static ALWAYS_INLINE struct switchto_entry *pick(struct slot *slot)
 	entry = slot->pick(slot->queue);
 	if (entry)
 		change_ready(slot, -1);
+	else if (unlikely(holds_back(slot) && slot->sched->conserving))
+		switchto_misused("a policy that is conserving has tasks, and its pick gave none");
 	return entry;
 }
 

@@ -62,7 +62,7 @@ static struct switchto_entry *pick(void *queue)
 }
 
 /* Out of the heap and back, and so all others of it: nothing says where in it @entry is. */
-static void take_out(struct edf *edf, struct switchto_entry *entry)
+static void take_out(struct edf *edf, const struct switchto_entry *entry)
 {
 	struct switchto_entry *all = NULL, *next;
 
@@ -113,4 +113,5 @@ const struct switchto_policy switchto_edf = {
 	.steal = pick,
 	.change = change,
 	.inherit = inherit,
+	.conserving = true,
 };

@@ -74,4 +74,5 @@ const struct switchto_policy switchto_priority = {
 	.steal = pick,
 	.change = change,
 	.inherit = inherit,
+	.conserving = true,
 };

@@ -66,6 +66,10 @@ static int begin_slot(struct slot *slot, struct switchto_sched *sched)
 		return ENOMEM;
 	if (sched->wrapped)
 		switchto_wrapper_begin(slot);
+	error = sched->policy->init ? sched->policy->init(slot->queue) : 0;
+	if (error)
+		return error;
+	slot->has_policy = true;
 	error = switchto_poll_begin(slot);
 	return error ? error : begin_ring(sched, slot);
 }
@@ -76,6 +80,8 @@ static void end_slot(struct slot *slot)
 	switchto_ring_end(slot);
 	switchto_poll_end(slot);
 	free(slot->timers.heap);
+	if (slot->has_policy && slot->sched->policy->destroy)
+		slot->sched->policy->destroy(slot->queue);
 	free(slot->queue);
 }
 
@@ -245,6 +251,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	sched->policy = chosen.flags ? &switchto_wrapper : chosen.policy;
 	sched->wrapped = chosen.flags ? chosen.policy : NULL;
 	sched->inherit = chosen.policy->change ? chosen.policy->inherit : NULL;
+	sched->conserving = chosen.policy->conserving;
 	sched->flags = chosen.flags;
 	sched->main = switchto_worker_main;
 	sched->report = chosen.report;
@@ -294,6 +301,16 @@ const char *switchto_sched_engine(const struct switchto_sched *sched)
 		return NULL;
 	}
 	return sched->has_rings ? "io_uring" : "epoll";
+}
+
+void *switchto_policy_queue(struct switchto_sched *sched, unsigned int slot)
+{
+	if (!sched || slot >= sched->slots) {
+		errno = EINVAL;
+		return NULL;
+	}
+	return sched->wrapped ? switchto_wrapper_queue(&sched->slot[slot]) :
+				sched->slot[slot].queue;
 }
 
 /* A slot for each dispatcher, and then the caller as that of the first. 0 or an error number. */

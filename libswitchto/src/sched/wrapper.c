@@ -183,6 +183,23 @@ static void end(void *queue, const struct switchto_entry *entry)
 		policy->end(wrapper->queue, entry);
 }
 
+static int init(void *queue)
+{
+	struct wrapper *wrapper = queue;
+	const struct switchto_policy *policy = wrapper->slot->sched->wrapped;
+
+	return policy->init ? policy->init(wrapper->queue) : 0;
+}
+
+static void destroy(void *queue)
+{
+	struct wrapper *wrapper = queue;
+	const struct switchto_policy *policy = wrapper->slot->sched->wrapped;
+
+	if (policy->destroy)
+		policy->destroy(wrapper->queue);
+}
+
 const struct switchto_policy switchto_wrapper = {
 	.name = "wrapper",
 	.queue_size = sizeof(struct wrapper),
@@ -190,9 +207,16 @@ const struct switchto_policy switchto_wrapper = {
 	.pick = pick,
 	.end = end,
 	.change = change,
+	.init = init,
+	.destroy = destroy,
 };
 
 void switchto_wrapper_begin(struct slot *slot)
 {
 	((struct wrapper *)slot->queue)->slot = slot;
+}
+
+void *switchto_wrapper_queue(struct slot *slot)
+{
+	return ((struct wrapper *)slot->queue)->queue;
 }
