@@ -74,8 +74,9 @@ build() { # PRESET
 only=${TEST_ONLY:-}
 
 others='^(sched|packets|example)\.'
-# ThreadSanitizer: what the protocols are for.
-short='^(suite\.wake-wait|place\.(events\.)?wake-wait|delay_points\..*|door\..*|sched\..*)$'
+# With a sanitizer, the layer has two slots; ThreadSanitizer is for what the protocols are for.
+other_slots='\.[14]\.[a-z-]*$'
+protocols='^(suite\.wake-wait|place\.(events\.)?wake-wait|delay_points\..*|door\..*|sched\.[a-z_]*(\.2)?\.wake-wait)$'
 # What a stock kernel, a user without root, or a sanitizer can't do. VMs do all of it.
 may_skip='swap_[^ ]*|security\.(futex|share|seccomp-later)|special\.[^ ]*|torture\.hotplug\.[^ ]*|packets\.namespaces|find\.live'
 
@@ -83,12 +84,14 @@ host() { # PRESET PART
 	# This kernel's default is wake-wait: with a sanitizer, once is enough.
 	local select=(-E '^suite\.(default|static)$')
 	[ "$1" = gcc ] || build "$1" || return 1
-	case $2 in
-	core) select=(-E "$others") ;;
-	sched | packets) select=(-R "^$2\.") ;;
-	examples) select=(-R '^example\.') ;;
-	short) select=(-R "$short") ;;
-	rest) select=(-E "$short|^suite\.(default|static)$") ;;
+	case "$1 $2" in
+	*core) select=(-E "$others") ;;
+	*sched | *packets) select=(-R "^$2\.") ;;
+	*examples) select=(-R '^example\.') ;;
+	'asan short') select[1]+="|$other_slots" ;;
+	'asan rest') select=(-R "$other_slots") ;;
+	'tsan short') select=(-R "$protocols") ;;
+	'tsan rest') select[1]+="|$protocols" ;;
 	esac
 	[ -z "$only" ] || select=(-R "$only")
 	cd "$top" && ctest --preset "$1" -j "${TEST_PROCESSORS:-4}" "${select[@]}" --test-output-size-passed 100000 --output-junit "$log/$name.xml" > "$log/$name.ctest" 2>&1 || {
@@ -216,7 +219,7 @@ each_patch() {
 # The library's tests. On the patched kernel nothing may skip for want of FUTEX_SWAP.
 suite() { # CONFIG CPUS [DIVISOR-OF-ROUNDS]
 	# Each backend once is enough. The memory of a thread, and what is random, are tested elsewhere.
-	local outcome=$log/$name.ctest but='suite\.(default|static)|many_threads|(torture|fuzz).*' divisor=${3:-4} layer=''
+	local outcome=$log/$name.ctest but='suite\.(default|static)|many_threads|(torture|fuzz).*' divisor=${3:-4} wake_wait='.*\.wake-wait'
 	# As many slots as CPUs; on the host with each number.
 	but+="|sched\.[a-z_]*\.[^$2]\..*"
 	# One CPU leaves no placement.
@@ -224,8 +227,12 @@ suite() { # CONFIG CPUS [DIVISOR-OF-ROUNDS]
 	# With the debug kernel each of these takes minutes.
 	[ "$1" != debug ] || { but+='|special\..*|security\..*|swap_kernel.*'; divisor=5; }
 	# In vm/test, the layer's wake-wait, and its other engine but for differential_epoll, are
-	# for this machine's kernel.
-	[ "$1$2${3:-}" != bench2 ] || { but+='|sched\.exact_epoll\..*'; layer='|sched\..*'; }
+	# for this machine's kernel; so is what needs neither root nor a clock that is exact.
+	[ "$1$2${3:-}" != bench2 ] || {
+		but+='|sched\.exact_epoll\..*'
+		wake_wait='(suite|special.*)\.wake-wait'
+		divisor=8
+	}
 	# The newest kernel has all of it in vm/test --kernel.
 	[ -z "$newest" ] || divisor=5
 	local ctest="ctest --test-dir '$gcc' -LE host --output-on-failure --no-tests=error --timeout 1200"
@@ -233,7 +240,7 @@ suite() { # CONFIG CPUS [DIVISOR-OF-ROUNDS]
 	# There is wake-wait, too, with fewer rounds: what it asks of the kernel is not what the
 	# patches change.
 	[ "$1$2$newest" != bench2 ] ||
-		all+=" && TEST_LOOPS_DIVISOR=5 $ctest -R '\.wake-wait\$' -E '^($but$layer)\$' --output-junit '$log/$name.wake-wait.xml'"
+		all+=" && TEST_LOOPS_DIVISOR=5 $ctest -R '^$wake_wait\$' -E '^($but)\$' --output-junit '$log/$name.wake-wait.xml'"
 	[ -z "$only" ] || all="$ctest -R '$only'"
 	mkdir -p "$gcc/Testing"
 	# The host's ctest may write its own logs at the same time.

@@ -83,6 +83,8 @@ TEST(chosen_slots)
 
 static char order[64];
 static size_t written;
+/* Every change succeeded. */
+static bool changed;
 
 static void write_letter(void *letter)
 {
@@ -120,20 +122,30 @@ static void change_places(void *arg)
 		static const int which[] = { 0, 4, 6 };
 		const struct switchto_task_attr attr = attr_of(policy, urgencies[i]);
 
-		CHECK_EQ(&verdict, switchto_task_set_attr(tasks[which[i]], &attr), 0);
+		changed = switchto_task_set_attr(tasks[which[i]], &attr) == 0 && changed;
 	}
 	for (int i = 0; i < 7; i++)
 		CHECK_EQ(&verdict, switchto_join(tasks[i]), 0);
-	CHECK(&verdict, strcmp(order, "egbcdfa") == 0);
 }
 
 static void places_change_in(const struct switchto_policy *policy, unsigned int flags)
 {
-	struct switchto_sched *sched = new_sched_with(policy, flags, 1);
+	bool kept_slot = false;
 
-	written = 0;
-	spawn(sched, change_places, (void *)policy);
-	run_in_time(sched);
+	/* On a busy machine change_places() may lose its slot in between. Then that says nothing. */
+	for (int round = 0; round < 100 && !kept_slot; round++) {
+		struct switchto_sched *sched = new_sched_with(policy, flags, 1);
+
+		written = 0;
+		changed = true;
+		spawn(sched, change_places, (void *)policy);
+		assert_int_equal(switchto_sched_run(sched), 0);
+		kept_slot = retakes_of(sched) == 0;
+		assert_int_equal(switchto_sched_destroy(sched), 0);
+		verdict_assert(&verdict);
+	}
+	assert_true(kept_slot && changed);
+	assert_string_equal(order, "egbcdfa");
 }
 
 TEST(places_change)

@@ -241,7 +241,7 @@ TEST_IN(also_forced, operation_is_lost)
  * on the same CPU, and what they all used is what the process did.
  */
 #define CHAIN_MOST 8
-#define CHAIN_SECONDS 3
+#define CHAIN_SECONDS 1
 
 struct chain {
 	struct worker ring[CHAIN_MOST], hogs[3];
