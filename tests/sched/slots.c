@@ -134,7 +134,8 @@ static void places_change_in(const struct switchto_policy *policy, unsigned int 
 
 	/* On a busy machine change_places() may lose its slot in between. Then that says nothing. */
 	for (int round = 0; round < 100 && !kept_slot; round++) {
-		struct switchto_sched *sched = new_sched_with(policy, flags, 1);
+		struct switchto_sched *sched =
+			new_sched_with(policy, flags | SWITCHTO_MEASURE, 1);
 
 		written = 0;
 		changed = true;
@@ -151,7 +152,6 @@ static void places_change_in(const struct switchto_policy *policy, unsigned int 
 TEST(places_change)
 {
 	places_change_in(&switchto_priority, 0);
-	places_change_in(&switchto_priority, SWITCHTO_MEASURE);
 	places_change_in(&switchto_edf, 0);
 	places_change_in(&switchto_edf, SWITCHTO_STEAL);
 }
