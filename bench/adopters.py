@@ -15,6 +15,10 @@ import signal
 import statistics
 import sys
 
+import charts
+import kept
+import render
+
 # As results name them: the kernel, the column of adopters/NAME/build.sh.
 NAMES = ("unpatched", "wake-wait", "together", "swap", "user-space")
 ORDER = (*(("stock", name) for name in NAMES), *(("patched", name) for name in NAMES),
@@ -131,86 +135,48 @@ def ratio(row, name="ratios"):
     return median if len(ratios) == 1 else f"{median} ({ratios[0]:.1f} to {ratios[-1]:.1f})"
 
 
-def changed(program):
-    return str(program["lines added"] + program["lines removed"])
-
-
 def table(programs):
-    """Lines of Markdown."""
-    lines = ["| program | benchmark | stock kernel: as it is | wake-wait "
-             "| patched kernel: as it is | wake-wait | swap | its user-space switch "
-             "| faster by |",
-             "|---|---|" + "---:|" * 7]
-    for program in programs:
-        for row in program["rows"]:
-            if row["unit"] == "host":
-                continue
-            lines.append("| " + " | ".join([
-                program["title"], f"{row['benchmark']}, {UNITS[row['unit']]}",
-                *cells_of(row, COLUMNS),
-                ratio(row)]) + " |")
-    return lines
+    return render.table(
+        ["program", "benchmark", "stock kernel: as it is", "wake-wait", "patched kernel: as it is",
+         "wake-wait", "swap", "its user-space switch", "faster by"],
+        [[program["title"], f"{row['benchmark']}, {UNITS[row['unit']]}", *cells_of(row, COLUMNS),
+          ratio(row)]
+         for program in programs for row in program["rows"] if row["unit"] != "host"], (0, 1))
 
 
 def host_table(programs):
     """Of vm/adopt --host."""
-    lines = ["| program | benchmark | as it is | wake-wait, free | wake-wait, together "
-             "| on CPU 0: as it is | wake-wait, free | together | its user-space switch "
-             "| faster by | ... than as it is on CPU 0 |",
-             "|---|---|" + "---:|" * 9]
-    for program in programs:
-        for row in program["rows"]:
-            if row["unit"] == "host":
-                lines.append("| " + " | ".join([
-                    program["title"], row["benchmark"], *cells_of(row, HOST_COLUMNS),
-                    ratio(row), ratio(row, "ratios to one CPU")]) + " |")
-    return lines
+    return render.table(
+        ["program", "benchmark", "as it is", "wake-wait, free", "wake-wait, together",
+         "on CPU 0: as it is", "wake-wait, free", "together", "its user-space switch", "faster by",
+         "... than as it is on CPU 0"],
+        [[program["title"], row["benchmark"], *cells_of(row, HOST_COLUMNS), ratio(row),
+          ratio(row, "ratios to one CPU")]
+         for program in programs for row in program["rows"] if row["unit"] == "host"], (0, 1))
 
 
 def brief(programs):
     """The time of the first benchmark of each program, on the patched kernel."""
-    lines = ["| program | lines changed | benchmark, s | as it is | wake-wait | swap "
-             "| its user-space switch | faster by |",
-             "|---|---:|---|" + "---:|" * 5]
-    for program in programs:
-        for row in [row for row in program["rows"] if row["unit"] == "time"][:1]:
-            lines.append("| " + " | ".join([
-                program["title"], changed(program), row["benchmark"],
-                *cells_of(row, COLUMNS[2:]), ratio(row)]) + " |")
-    return lines
+    return render.table(
+        ["program", "lines changed", "benchmark, s", "as it is", "wake-wait", "swap",
+         "its user-space switch", "faster by"],
+        [[program["title"], str(program["lines added"] + program["lines removed"]),
+          row["benchmark"], *cells_of(row, COLUMNS[2:]), ratio(row)]
+         for program in programs
+         for row in [row for row in program["rows"] if row["unit"] == "time"][:1]], (0, 2))
 
 
 def checks(programs):
     """What was changed, and how many of the program's own tests pass."""
-    lines = ["| program | lines added | removed | own tests passed: stock kernel, as it is "
-             "| patched kernel, wake-wait | swap | run |", "|---|---:|---:|---:|---:|---:|---|"]
+    rows = []
     for program in programs:
         tests = [program["tests"].get(column) for column in
                  ("stock unpatched", "patched wake-wait", "patched swap")]
-        lines.append("| " + " | ".join([
-            program["title"], str(program["lines added"]), str(program["lines removed"]),
-            *(f"{t[0]} of {sum(t)}" if t else "" for t in tests), program["state"]]) + " |")
-    return lines
-
-
-def chart(data, path):
-    import matplotlib  # pylint: disable=import-outside-toplevel
-    matplotlib.use("Agg")
-    from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
-    rows = [row for row in data["rows"] if row["unit"] == "time"]
-    figure_, axes = pyplot.subplots(len(rows), 1, figsize=(7.5, 0.6 + 1.5 * len(rows)),
-                                    squeeze=False, layout="constrained")
-    for axis, row in zip(axes[:, 0], rows):
-        bars = [(*BARS[c], row[f"patched {c}"]) for c in BARS if f"patched {c}" in row]
-        words, colours, seconds = zip(*bars)
-        drawn = axis.barh(words, seconds, color=colours)
-        axis.bar_label(drawn, [figure(value, "time") for value in seconds], padding=3)
-        axis.invert_yaxis()
-        axis.set_title(f"{data['title']}: {row['benchmark']}", loc="left")
-        axis.set_xlabel("s, patched kernel, free placement" if axis is axes[-1, 0] else "")
-        axis.margins(x=0.1)
-        axis.spines[["top", "right"]].set_visible(False)
-    figure_.savefig(path, dpi=110)
+        rows.append([program["title"], str(program["lines added"]), str(program["lines removed"]),
+                     *(f"{t[0]} of {sum(t)}" if t else "" for t in tests), program["state"]])
+    return render.table(
+        ["program", "lines added", "removed", "own tests passed: stock kernel, as it is",
+         "patched kernel, wake-wait", "swap", "run"], rows, (0, 6))
 
 
 def main():
@@ -230,15 +196,18 @@ def main():
             "tests": {f"{k} {c}": [len(tests[k, c][0]), len(tests[k, c][1])]
                       for k, c in ORDER if (k, c) in tests}}
     name = os.path.basename(os.path.normpath(args.folder))
-    with open(os.path.join(args.folder, f"{name}.json"), "w", encoding="utf-8") as file:
-        json.dump(data, file, indent=1)
+    kept.write(os.path.join(args.folder, f"{name}.json"), {name: data})
     print(f"\n{args.title}: {added} lines added, {removed} removed")
     if rows:
         for lines in (table([data]), host_table([data])):
-            if len(lines) > 2:
+            if lines != render.NO_ROWS:
                 print("\n" + "\n".join(lines))
         if any(row["unit"] == "time" for row in data["rows"]):
-            chart(data, os.path.join(args.folder, f"{name}.png"))
+            charts.save_program(os.path.join(args.folder, f"{name}.png"), data["title"], [
+                (row["benchmark"], [(*BARS[c], row[f"patched {c}"],
+                                     figure(row[f"patched {c}"], "time"))
+                                    for c in BARS if f"patched {c}" in row])
+                for row in data["rows"] if row["unit"] == "time"])
     for (kernel, column), (passed, failed) in tests.items():
         print(f"own tests, {kernel} kernel, {column}: {len(passed)} passed"
               + (f", {len(failed)} failed: {' '.join(sorted(failed))}" if failed else ""))

@@ -10,6 +10,7 @@ import signal
 import sys
 
 import results
+from render import table
 from results import ONE_CPU
 
 # As the rows' names end, and as the table calls them.
@@ -38,7 +39,7 @@ BOUND, GO, LOCKED = "at most", "goroutines", "goroutines, each locked to a threa
 
 
 def read(folder):
-    """-> {"calls_state": ..., "calls": [{"call": name, column: instructions, ...}]}"""
+    """-> the part "calls" of the results"""
     paths = sorted(glob.glob(os.path.join(folder, "calls-*.json")))
     if not paths:
         raise results.BadInput(f"{folder}: wanted a folder with calls-*.json, found none in it")
@@ -54,7 +55,7 @@ def read(folder):
     if switch and switch.value is not None:
         for name, (times, more) in BOUNDS.items():
             rows[name][BOUND] = round(times * switch.value + more, 1)
-    return {"calls_state": state(loaded) + read_go(folder, rows), "calls": list(rows.values())}
+    return {"calls": {"state": state(loaded) + read_go(folder, rows), "rows": list(rows.values())}}
 
 
 def read_go(folder, rows):
@@ -83,14 +84,13 @@ def lines(data):
     """Markdown."""
     first, *others = COLUMNS
     titles = [title for title in (BOUND, *others, GO, LOCKED)
-              if any(title in row for row in data["calls"])]
-    made = [f"| | **{first}** | " + " | ".join(titles) + " |",
-            "|---|" + "---:|" * (1 + len(titles))]
-    for row in data["calls"]:
+              if any(title in row for row in data["calls"]["rows"])]
+    made = []
+    for row in data["calls"]["rows"]:
         cells = [row.get(title, "") for title in (first, *titles)]
         cells = [cell if isinstance(cell, str) else f"{cell:,.0f}" for cell in cells]
-        made.append(f"| {CALLS[row['call']]} | **{cells[0]}** | " + " | ".join(cells[1:]) + " |")
-    return made
+        made.append([CALLS[row["call"]], f"**{cells[0]}**", *cells[1:]])
+    return table(["call", f"**{first}**", *titles], made)
 
 
 def main():

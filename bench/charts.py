@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Charts of what switchto-bench measured."""
 
+import io
 import math
 import os
 import textwrap
@@ -437,5 +438,34 @@ def save(out, kinds, columns, growths, names=None):
             continue
         name = names[name] if names else name
         for kind in kinds:
-            figure.savefig(os.path.join(out, f"{name}.{kind}"), dpi=150)
+            write(figure, os.path.join(out, f"{name}.{kind}"), 150)
         plt.close(figure)
+
+
+def write(figure, path, dpi):
+    """A palette of few colours makes a PNG a quarter as large."""
+    if not path.endswith(".png"):
+        figure.savefig(path)
+        return
+    from PIL import Image   # matplotlib needs it, too
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=dpi)
+    picture = Image.open(picture).convert("RGB").quantize(32, Image.Quantize.FASTOCTREE)
+    picture.putpalette(255 if part == 254 else part for part in picture.getpalette())   # white
+    picture.save(path, optimize=True)
+
+
+def save_program(path, program, panels):
+    """@panels: a benchmark, and its bars as (words, colour, seconds, text)."""
+    plt = load_matplotlib()
+    figure, axes = plt.subplots(len(panels), 1, figsize=(7.5, 0.6 + 1.5 * len(panels)),
+                                squeeze=False, layout="constrained")
+    for axis, (benchmark, bars) in zip(axes[:, 0], panels):
+        words, colours, seconds, texts = zip(*bars)
+        axis.bar_label(axis.barh(words, seconds, color=colours), texts, padding=3)
+        axis.invert_yaxis()
+        axis.set_title(f"{program}: {benchmark}", loc="left")
+        axis.set_xlabel("s, patched kernel, free placement" if axis is axes[-1, 0] else "")
+        axis.margins(x=0.1)
+        axis.spines[["top", "right"]].set_visible(False)
+    write(figure, path, 110)

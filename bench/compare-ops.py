@@ -7,6 +7,8 @@ import re
 import signal
 import sys
 
+import render
+
 # Operations on two futexes differ so much between boots of one kernel: the order of
 # their buckets depends on where the mm lies.
 TWO_BUCKETS = 4.5
@@ -52,12 +54,13 @@ def main():
         sys.exit("compare-ops.py: wanted the same operations of both kernels, found "
                  f"{', '.join(stock.keys() ^ patched.keys())} of one")
     dearer = []
-    print(f"{'insn per call':38} {'stock':>9} {'patched':>9} {'':>7}")
+    rows = []
     for name, before in stock.items():
         more = patched[name] - before
-        print(f"{name:38} {before:9.1f} {patched[name]:9.1f} {more:+7.1f}")
+        rows.append([name, f"{before:.1f}", f"{patched[name]:.1f}", f"{more:+.1f}"])
         if more > allowed(name, before):
             dearer.append(f"{name} {more:+.1f}")
+    print(*render.text(["insn per call", "stock", "patched", "more"], rows, (0,)), sep="\n")
     print("FAIL  existing operations cost more: " + ", ".join(dearer) if dearer else
           "PASS  no existing operation costs more")
     return bool(dearer)

@@ -6,9 +6,10 @@ import textwrap
 
 import adopters
 import calls
-import report
+import echo
 import packets
-import servers.table
+import report
+from render import table
 from results import FREE, ONE_CPU, ONE_THREAD, TITLES, TOGETHER
 
 TABLES = ("summary", "rows", "published", "shares", "parked", "ring", "groups", "memory", "context",
@@ -54,11 +55,6 @@ def ratio(value, base, form="{:.2f}"):
     return "" if None in (value, base) or "invalid" in (value, base) else form.format(value / base)
 
 
-def table(head, rows, left=1):
-    rule = "|" + "---|" * left + "---:|" * (len(head) - left)
-    return ["| " + " | ".join(head) + " |", rule] + ["| " + " | ".join(row) + " |" for row in rows]
-
-
 def title(row, backend):
     name = TITLES.get(row, row)
     return f"**{name}**" if (row, backend) == ("BM_SwitchTo", "swap") else \
@@ -68,14 +64,15 @@ def title(row, backend):
 class Tables:
     """A method for each table, and the figures that stand within a line."""
 
-    def __init__(self, data, programs, echo, here):
+    def __init__(self, data, programs, served, here):
         self.data = data
         self.here = here
         self.programs = programs
-        self.echo = echo
-        self.state = data["context"]
-        self.many = data["many_threads"]
-        self.rows_by_key = {(r["row"], r["backend"], r["placement"]): r for r in data["rows"]}
+        self.served = served
+        self.state = data["switches"]["context"]
+        self.many, = data["many_threads"]["rows"]
+        self.rows_by_key = {(r["row"], r["backend"], r["placement"]): r 
+                            for r in data["switches"]["rows"]}
         self.ns = "ns under TCG" if self.state["accelerator"] == "tcg" else "ns"
         self.figures = {
             "insn-create": figure(1e9 / self.many["created_per_s"]),
@@ -107,10 +104,10 @@ class Tables:
                       "patched: insn, one CPU", "ratio"], rows)
 
     def host_state(self):
-        return textwrap.wrap(f"{self.here.data['state']}.", 95)
+        return textwrap.wrap(f"{self.here.data['switches']['state']}.", 95)
 
     def host_servers_state(self):
-        return textwrap.wrap(f"{self.here.data['servers_state']}.", 95)
+        return textwrap.wrap(f"{self.here.data['servers']['state']}.", 95)
 
     def host(self):
         return self.here.switches()
@@ -140,7 +137,7 @@ class Tables:
             rows.append(row + ["; ".join(found)])
         return table(["switch", "placement", f"stock, {self.ns}", "ratio", f"patched, {self.ns}",
                       "CPU", "ratio", "stock, insn", "ratio", "patched, insn", "ratio",
-                      "published, ns (CPU)"], rows, 2)
+                      "published, ns (CPU)"], rows, (0, 1))
 
     def published(self):
         rows = []
@@ -161,21 +158,22 @@ class Tables:
                       for key, text in GROUPS.items()])
 
     def shares(self):
-        rows = {row["chain"]: row for row in self.data["shares"]}
+        rows = {row["chain"]: row for row in self.data["shares"]["rows"]}
         return table(["chain", "CPU share, %", "expected, %"],
                      [[text, figure(rows[name]["share"]), figure(rows[name]["expected"])]
                       for name, text in SHARES.items() if name in rows])
 
     def parked(self):
-        rows = {row["row"]: [row[n] for n in row if n != "row"] for row in self.data["parked"]}
+        rows = {row["row"]: [row[n] for n in row if n != "row"]
+                for row in self.data["parked"]["rows"]}
         titles = {"BM_SwitchTo": "**switchto_switch**", "BM_FutexSwap": "raw FUTEX_SWAP, no hint"}
-        return self.growth("parked threads", self.data["parked"][0],
+        return self.growth("parked threads", self.data["parked"]["rows"][0],
                            [(titles.get(row, TITLES[row]), rows[row])
                             for row in PARKED if row in rows])
 
     def ring(self):
-        return self.growth("threads in the ring", self.data["ring"][0],
-                           [("switchto_switch", list(self.data["ring"][0].values()))])
+        ring = self.data["ring"]["rows"][0]
+        return self.growth("threads in the ring", ring, [("switchto_switch", list(ring.values()))])
 
     def growth(self, what, row, curves):
         numbers = [f"{int(number):,}" for number in row if number != "row"]
@@ -196,47 +194,47 @@ class Tables:
         return adopters.host_table(self.programs.values())
 
     def servers(self):
-        return servers.table.insn_table(self.echo)
+        return echo.insn_table(self.served)
 
     def servers_plain(self):
-        return servers.table.time_table(self.echo, "plain")
+        return echo.time_table(self.served, "plain")
 
     def servers_block(self):
-        return servers.table.time_table(self.echo, "block")
+        return echo.time_table(self.served, "block")
 
     def servers_one_cpu(self):
-        return servers.table.time_table(self.echo, "one CPU")
+        return echo.time_table(self.served, "one CPU")
 
     def servers_delay(self):
-        return servers.table.delay_table(self.echo)
+        return echo.delay_table(self.served)
 
     def servers_memory(self):
-        return servers.table.memory_table(self.echo)
+        return echo.memory_table(self.served)
 
     def packets(self):
-        return packets.insn_table(self.echo)
+        return packets.insn_table(self.served)
 
     def packets_veth(self):
-        return packets.veth_table(self.echo)
+        return packets.veth_table(self.served)
 
     def packets_crypto(self):
-        return packets.crypto_table(self.echo)
+        return packets.crypto_table(self.served)
 
     def packets_rate(self):
-        return packets.rate_table(self.echo)
+        return packets.rate_table(self.served)
 
     def packets_state(self):
-        return [line for text in packets.states(self.echo) for line in textwrap.wrap(text, 95)]
+        return [line for text in packets.states(self.served) for line in textwrap.wrap(text, 95)]
 
     def servers_state(self):
-        return [line for text in servers.table.state(self.echo)
+        return [line for text in echo.state(self.served)
                 for line in [*textwrap.wrap(text, 95), ""]][:-1]
 
     def calls(self):
-        return calls.lines(self.echo)
+        return calls.lines(self.served)
 
     def calls_state(self):
-        return [f"Run: {self.echo['calls_state']}."]
+        return [f"Run: {self.served['calls']['state']}."]
 
     def memory(self):
         rows = [[text, f"{self.many[name]:,}"] for name, text in MEMORY.items() if self.many[name]]

@@ -2,25 +2,24 @@
 """docs/host.json and its tables: the results of vm/bench --host, also with --servers."""
 
 import glob
-import json
 import os
 import re
 import statistics
 import time
 
+import kept
 import results
-import servers.host
+from echo_host import FIGURES, LOADS, THREADS
+from render import table
 from results import FREE, ONE_CPU, TITLES, TOGETHER
-from servers.table import table
 
 PLACEMENTS = {FREE: "free", TOGETHER: "together", ONE_CPU: "one CPU"}
 # Lines of state.md, and what stands before each in the documents.
 STATE = {"kernel": "", "CPU": "", "hypervisor": "hypervisor ", "SMT": "SMT ", "preemption": "",
          "load average before": "load average before "}
 PERCENTILES = ("p50", "p99", "p99.9")
-FIGURES = ("requests_per_s", "server_ns", "clients_ns", "p50", "p99")   # of host.py, in its order
-THREADS, TASKS = "thread per connection", "**tasks**, a slot for each CPU"
-PLAIN, APART, MANY, BLOCK = (load[0] for load in servers.host.LOADS)
+TASKS = "**tasks**, a slot for each CPU"
+PLAIN, APART, MANY, BLOCK = (load[0] for load in LOADS)
 
 
 # ---------------------------------------------------------------- a run -> docs/host.json
@@ -48,13 +47,10 @@ def read(folder):
         raise results.BadInput(f"{folder}: wanted the results of vm/bench --host, found none")
     path = os.path.join(folder, "servers.json")
     if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        rows = [{"load": load, "server": server} | dict(zip(FIGURES, zip(*runs)))
-                for load, servers_of in found.items() for server, runs in servers_of.items()]
+        rows = kept.read(path)["servers"]["rows"]
         spread = max(max(row[FIGURES[0]]) / min(row[FIGURES[0]]) for row in rows)
-        return {"servers_state": state(folder, path, len(rows[0]["p50"])),
-                "servers_spread": round(spread, 1), "servers": rows}
+        return {"servers": {"state": state(folder, path, len(rows[0]["p50"])),
+                            "spread": round(spread, 1), "rows": rows}}
 
     idle, hogs = column(folder, "host"), column(folder, "hogs")
     rows = []
@@ -75,8 +71,9 @@ def read(folder):
         if row:
             percentiles.append({"row": f"BM_{row}", "backend": backend, "placement": placement} |
                                dict(zip(PERCENTILES, map(int, values))))
-    return {"state": state(folder, path, len(rows[0]["idle"])), "context": context,
-            "switches": rows, "percentiles": percentiles}
+    return {"switches": {"state": state(folder, path, len(rows[0]["idle"])), "context": context,
+                         "rows": rows},
+            "percentiles": {"rows": percentiles}}
 
 
 # ---------------------------------------------------------------- docs/host.json -> tables
@@ -96,15 +93,16 @@ class Host:
 
     def __init__(self, data):
         self.data = data
-        self.rows = {(r["row"], r["backend"], r["placement"]): r for r in data["switches"]}
-        self.runs = {(r["load"], r["server"]): r for r in data["servers"]}
+        self.rows = {(r["row"], r["backend"], r["placement"]): r for r in data["switches"]["rows"]}
+        self.runs = {(r["load"], r["server"]): r for r in data["servers"]["rows"]}
 
     def column(self):
         """For the chart."""
-        run = results.Run(self.data["context"]["backend"], "", {
+        context = self.data["switches"]["context"]
+        run = results.Run(context["backend"], "", {
             key: results.Cell(row["idle"]) for key, row in self.rows.items() if "idle" in row},
             {}, {})
-        return results.Column(self.data["context"], [run])
+        return results.Column(context, [run])
 
     def ns(self, row, backend, placement):
         return figure(self.rows.get((row, backend, placement), {}).get("idle"))
@@ -121,11 +119,12 @@ class Host:
         """Those that stand within a line."""
         futex, together = (statistics.median(self.rows[key]["idle"]) for key in (
             ("BM_Futex", "", FREE), ("BM_SwitchTo", "wake-wait", TOGETHER)))
-        hand_over = next(row for row in self.data["percentiles"] if row["placement"] == ONE_CPU and
-                         (row["row"], row["backend"]) == ("BM_SwitchTo", "wake-wait"))
-        return {"host-machine": self.data["state"].split(", SMT")[0],
+        percentiles = {(row["row"], row["backend"], row["placement"]): row
+                       for row in self.data["percentiles"]["rows"]}
+        hand_over = percentiles["BM_SwitchTo", "wake-wait", ONE_CPU]
+        return {"host-machine": self.data["switches"]["state"].split(", SMT")[0],
                 "host-hand-over": f"{hand_over['p50'] / 1000:.1f}",
-                "host-servers-spread": f"{self.data['servers_spread']}",
+                "host-servers-spread": f"{self.data['servers']['spread']}",
                 "host-gain": f"{futex / together:.1f}",
                 "host-64": self.to_threads(PLAIN, TASKS)}
 
@@ -136,14 +135,15 @@ class Host:
                      with_range(row.get("idle")), with_range(row.get("hogs"))]
             rows.append([f"**{cell}**" if placement == TOGETHER and cell else cell
                          for cell in cells])
-        lines = table(["switch", "placement", "idle", "beside a busy loop for each CPU"], rows)
-        return [lines[0], "|---|---|---:|---:|", *lines[2:]]
+        return table(["switch", "placement", "idle", "beside a busy loop for each CPU"], rows,
+                     (0, 1))
 
     def percentiles(self):
         return table(["switch, idle", *PERCENTILES], [
             [f"{TITLES[row['row']]}, {PLACEMENTS[row['placement']]}" +
              f", {row['backend']}" * (row["row"] == "BM_SwitchTo"),
-             *(f"{row[name]:,}" for name in PERCENTILES)] for row in self.data["percentiles"]])
+             *(f"{row[name]:,}" for name in PERCENTILES)]
+            for row in self.data["percentiles"]["rows"]])
 
     def servers(self):
         """In brackets: divided by the threads' requests."""

@@ -9,9 +9,7 @@
 #include <vector>
 
 #include <benchmark/benchmark.h>
-#include <switchto/switchto.h>
 
-#include "context.h"
 #include "latency.h"
 #include "options.h"
 #include "parked.h"
@@ -120,27 +118,16 @@ int main(int argc, char **argv)
 	char in_order[] = "--benchmark_enable_random_interleaving=false";
 	std::vector<char *> args = { argv[0], repetitions, interleaving };
 	Plan plan;
-	int status = 1;
+	int status;
 
 	args.insert(args.end(), argv + 1, argv + argc);
 	if (!take_plan(args, plan))
 		return 1;
 	if (plan.percentiles)
 		args[2] = in_order;
-	argc = args.size();
-	args.push_back(nullptr);
-	benchmark::Initialize(&argc, args.data(), help);
-	if (benchmark::ReportUnrecognizedArguments(argc, args.data()))
-		return 1;
-
-	const char *backend = choose_backend(status);
-	if (!backend)
+	status = begin_benchmarks(args, help, plan.parked);
+	if (status >= 0)
 		return status;
-
-	if (const char *wrong = add_context(backend, plan.parked)) {
-		fprintf(stderr, "switchto-bench: %s\n", wrong);
-		return 1;
-	}
 
 	if (plan.percentiles) {
 		add_switchto_latency_rows(plan);

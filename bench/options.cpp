@@ -7,7 +7,11 @@
 #include <cstring>
 #include <string>
 
+#include <benchmark/benchmark.h>
+
 #include <switchto/switchto.h>
+
+#include "context.h"
 
 /* The status by which test drivers know "this kernel can't". */
 static const int exit_skip = 77;
@@ -41,20 +45,34 @@ bool take_numbers(std::vector<char *> &args, const char *option, const char *wha
 	return true;
 }
 
-const char *choose_backend(int &status)
+static int no_backend()
 {
-	const char *backend = switchto_backend();
-
-	if (backend)
-		return backend;
-
 	const char *asked = getenv("SWITCHTO_BACKEND");
+	const int status = errno == ENOSYS ? exit_skip : 1;
 
-	status = errno == ENOSYS ? exit_skip : 1;
 	fprintf(stderr, "%s: no backend (SWITCHTO_BACKEND is %s): %s%s\n",
 		program_invocation_short_name, asked ? asked : "not set", strerror(errno),
 		errno == ENOSYS	 ? "; swap needs the patched kernel" :
 		errno == ENOTSUP ? "; it may be swap or wake-wait" :
 				   "");
-	return nullptr;
+	return status;
+}
+
+int begin_benchmarks(std::vector<char *> &args, void (*help)(), long parked)
+{
+	int argc = args.size();
+
+	args.push_back(nullptr);
+	benchmark::Initialize(&argc, args.data(), help);
+	if (benchmark::ReportUnrecognizedArguments(argc, args.data()))
+		return 1;
+
+	const char *backend = switchto_backend();
+	if (!backend)
+		return no_backend();
+	if (const char *wrong = add_context(backend, parked)) {
+		fprintf(stderr, "%s: %s\n", program_invocation_short_name, wrong);
+		return 1;
+	}
+	return -1;
 }

@@ -12,9 +12,9 @@ bool take_numbers(std::vector<char *> &args, const char *option, const char *wha
 		  long most, std::vector<long> &numbers);
 
 /*
- * The library chooses its backend before any row: an error is not a result. nullptr: there is
- * none, and main() returns @status.
+ * Gives @args to google-benchmark, and adds the context of the results, see context.h. The library
+ * chooses its backend before any row: an error is not a result. -1, or what main() is to return.
  */
-const char *choose_backend(int &status);
+int begin_benchmarks(std::vector<char *> &args, void (*help)(), long parked);
 
 #endif

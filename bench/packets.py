@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 
+from render import table
+
 COLUMNS = ((1, 1), (64, 1), (1000, 1), (1, 64), (64, 64), (1000, 64))     # sessions, burst
 TITLES = {
     "tasks plain": "**tasks**, recvfrom and sendto",
@@ -53,25 +55,24 @@ def load(folder, name):
 
 
 def read(folder):
-    """-> {"packets": rows, "packets_state": text, "rates": rows, "rates_state": text}, or less"""
+    """-> the parts "packets" and "rates", or less"""
     data = {}
     for name, files in (("packets", ("packets", "packets-veth")), ("rates", ("packets-rates",))):
         rows = [row for file in files for row in load(folder, file)]
         if rows:
             with open(os.path.join(folder, name + "-state.txt"), encoding="utf-8") as file:
-                data |= {name: rows, name + "_state": file.read().strip()}
+                data[name] = {"state": file.read().strip(), "rows": rows}
     return data
+
+
+def rows_of(data, name):
+    return data.get(name, {"rows": []})["rows"]
 
 
 def figures(data):
     """-> {(server, sessions, burst): instructions of a packet}"""
     return {(row["server"], row["sessions"], row["burst"]): row["server_ns"]
-            for row in data.get("packets", ())}
-
-
-def markdown(head, rows):
-    return ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1),
-            *("| " + " | ".join(row) + " |" for row in rows)]
+            for row in rows_of(data, "packets")}
 
 
 def cell(found, server, sessions, burst):
@@ -86,9 +87,7 @@ def cell(found, server, sessions, burst):
 
 def insn_table(data):
     found = figures(data)
-    if not found:
-        return ["No run yet."]
-    return markdown(["sessions x burst", *(f"{n:,} x {burst}" for n, burst in COLUMNS)],
+    return table(["sessions x burst", *(f"{n:,} x {burst}" for n, burst in COLUMNS)],
                     [[title, *(cell(found, server, *column) for column in COLUMNS)]
                      for server, title in TITLES.items()
                      if any((server, *column) in found for column in COLUMNS)])
@@ -97,12 +96,10 @@ def insn_table(data):
 def veth_table(data):
     found = figures(data)
     base = found.get(("veth", 64, 16))
-    if not base:
-        return ["No run yet."]
-    return markdown(["64 sessions x 16 packets, veth", "instructions", "ratio"],
+    return table(["64 sessions x 16 packets, veth", "instructions", "ratio"],
                     [[title, f"{found[server, 64, 16]:,.0f}",
                       f"{found[server, 64, 16] / base:.2f}"]
-                     for server, title in VETH.items() if (server, 64, 16) in found])
+                     for server, title in VETH.items() if base and (server, 64, 16) in found])
 
 
 def crypto_table(data):
@@ -110,28 +107,23 @@ def crypto_table(data):
     sizes = (64, 1400)
     rows = [[title, *(f"{found[f'crypto {name} {size}', 64, 16]:,.0f}" for size in sizes)]
             for name, title in CRYPTO.items() if (f"crypto {name} 64", 64, 16) in found]
-    if not rows:
-        return ["No run yet."]
-    return markdown(["64 sessions x 16 packets", *(f"{size:,} bytes" for size in sizes)], rows)
+    return table(["64 sessions x 16 packets", *(f"{size:,} bytes" for size in sizes)], rows)
 
 
 def rate_table(data):
-    rows = data.get("rates")
-    if not rows:
-        return ["No run yet."]
-    return markdown(["server", "highest, packets/s", "seconds", "sent", "lost", "p50, us", "p99, us",
+    return table(["server", "highest, packets/s", "seconds", "sent", "lost", "p50, us", "p99, us",
                      "deepest queue, KiB"],
                     [[RATES.get(row["server"]) or TITLES[row["server"]], f"{row['highest']:,}",
                       f"{row['sent'] / row['rate']:.0f}", f"{row['sent']:,}",
                       f"{row['sent'] - row['received']:,}", f"{row['p50'] / 1000:,.0f}",
                       f"{row['p99'] / 1000:,.0f}",
                       "" if "--xdp" in row["server"] else f"{row['queue_bytes'] / 1024:,.0f}"]
-                     for row in rows])
+                     for row in rows_of(data, "rates")])
 
 
 def states(data):
-    return [f"{what}: {data[key]}." for what, key in (("Instructions", "packets_state"),
-                                                     ("Rates", "rates_state")) if key in data]
+    return [f"{what}: {data[name]['state']}."
+            for what, name in (("Instructions", "packets"), ("Rates", "rates")) if name in data]
 
 
 def gates(data):
@@ -156,7 +148,7 @@ def gates(data):
          SEGMENTS, least=True)
     hold("packets, AF_XDP, to recvmmsg and sendmmsg", ("veth --xdp there0", 64, 16),
          ("veth", 64, 16), XDP)
-    for row in data.get("rates", ()):
+    for row in rows_of(data, "rates"):
         made.append((row["sent"] == row["received"],
                      f"packets, {row['server']}, at 0.9 of the highest rate: "
                      f"{row['sent'] - row['received']} lost, wanted 0"))
@@ -169,8 +161,8 @@ def main():
     data = read(sys.argv[1])
     if not data:
         sys.exit(f"packets.py: {sys.argv[1]}: wanted packets.json, found none")
-    for table in (insn_table, veth_table, crypto_table, rate_table):
-        print(*table(data), "", sep="\n")
+    for made in (insn_table, veth_table, crypto_table, rate_table):
+        print(*made(data), "", sep="\n")
     failed = False
     for passed, text in gates(data):
         print("PASS" if passed else "FAIL", text)

@@ -5,11 +5,9 @@
  * memory that both share, and are made before the fork.
  */
 #include <atomic>
-#include <cstdint>
 #include <new>
 #include <semaphore.h>
 #include <string>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -21,6 +19,7 @@
 #include <switchto/door.h>
 #include <switchto/switchto.h>
 
+#include "descriptors.h"
 #include "die.h"
 #include "futex_call.h"
 #include "hand_off.h"
@@ -232,62 +231,6 @@ struct Semaphore {
 		while (sem_wait(&turn[me]))
 			if (errno != EINTR)
 				die("sem_wait");
-	}
-};
-
-template <class Message>
-struct Descriptors {
-	int readable[2];
-	int writable[2];
-
-	void post(Side to)
-	{
-		Message message = 1;
-
-		if (write(writable[to], &message, sizeof(message)) != sizeof(message))
-			die("write");
-	}
-
-	void wait(Side me)
-	{
-		Message message;
-
-		if (read(readable[me], &message, sizeof(message)) != sizeof(message))
-			die("read");
-	}
-
-	~Descriptors()
-	{
-		for (Side side : { MAIN, PARTNER }) {
-			close(readable[side]);
-			if (writable[side] != readable[side])
-				close(writable[side]);
-		}
-	}
-};
-
-struct Eventfd : Descriptors<uint64_t> {
-	Eventfd()
-	{
-		for (Side side : { MAIN, PARTNER }) {
-			readable[side] = writable[side] = eventfd(0, EFD_CLOEXEC);
-			if (readable[side] < 0)
-				die("eventfd");
-		}
-	}
-};
-
-struct Pipe : Descriptors<char> {
-	Pipe()
-	{
-		for (Side side : { MAIN, PARTNER }) {
-			int ends[2];
-
-			if (pipe(ends))
-				die("pipe");
-			readable[side] = ends[0];
-			writable[side] = ends[1];
-		}
 	}
 };
 

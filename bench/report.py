@@ -9,6 +9,7 @@ import string
 import sys
 
 import charts
+import render
 import results
 from results import (FREE, ONE_CPU, TITLES, describe, end_ratio, number, parked_curves,
                      ring_curves, row_title, sort_key)
@@ -188,47 +189,26 @@ def explain(columns, reasons):
     return lines + [f"[{i}] {reason}" for i, reason in enumerate(reasons, 1)]
 
 
-def text_table(head, rows):
-    heads = [[("\n" + cell).split("\n")[-2] for cell in head],
-             [cell.split("\n")[-1] for cell in head]]
-    widths = [max(len(row[i]) for row in heads + rows) for i in range(len(head))]
-
-    def line(row):
-        cells = [c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))]
-        return "  ".join(cells).rstrip()
-
-    heads = [row for row in heads if any(row)]
-    return [line(row) for row in heads + [["-" * w for w in widths]] + rows]
-
-
 def as_text(columns, growths):
     text = []
     for letter, column in zip(LETTERS, columns):
         text += [f"{letter}: {{}}\n   {{}}".format(*describe(column))]
     head, rows, reasons = make_table(columns)
     if rows:
-        text += [""] + text_table(head, rows) + [""] + explain(columns, reasons)
+        text += [""] + render.text(head, rows) + [""] + explain(columns, reasons)
     for name, head, rows, below in sections(columns, growths):
-        text += ["", name, ""] + text_table(head, rows) + [""] + below
+        text += ["", name, ""] + render.text(head, rows) + [""] + below
     return "\n".join(text) + "\n"
-
-
-def markdown_table(head, rows):
-    def line(row):
-        return "| " + " | ".join(row) + " |"
-
-    rule = line(["---", "---"] + ["---:"] * (len(head) - 2))
-    return [line([cell.replace("\n", " ") for cell in head]), rule] + [line(row) for row in rows]
 
 
 def as_markdown(columns, growths):
     head, rows, reasons = make_table(columns)
     text = [f"- {letter}: " + "; ".join(describe(c)) for letter, c in zip(LETTERS, columns)]
     if rows:
-        text += [""] + markdown_table(head, rows) + [""]
+        text += [""] + render.table(head, rows, (0, 1)) + [""]
         text += [f"{line}  " for line in explain(columns, reasons)]
     for name, head, rows, below in sections(columns, growths):
-        text += ["", f"**{name}**", ""] + markdown_table(head, rows) + [""]
+        text += ["", f"**{name}**", ""] + render.table(head, rows, (0, 1)) + [""]
         text += [f"{line}  " for line in below]
     return "\n".join(text) + "\n"
 
@@ -248,7 +228,7 @@ def first_table(column):
                      ratio_text(column.ratio(key))])
     state = column.describe().split(", mitigations")[0]
     return "\n".join([f"Instructions per switch (-icount), {state}", "",
-                      *text_table(["one switch", "placement", column.unit_label, "ratio"], rows)])
+                      *render.text(["one switch", "placement", column.unit_label, "ratio"], rows)])
 
 
 def save(out, name, text):

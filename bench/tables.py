@@ -15,7 +15,6 @@ import argparse
 import difflib
 import glob
 import itertools
-import json
 import os
 import re
 import shutil
@@ -25,10 +24,11 @@ import sys
 import adopters
 import calls
 import charts
+import echo
 import host
+import kept
 import packets
 import results
-import servers.table
 from figures import MEMORY, TABLES, Tables
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -91,9 +91,7 @@ def collect(folder):
     qemu = os.path.join(folder, "qemu.txt")
     if os.path.exists(qemu):
         context["qemu"] = re.search(r"[\d.]+", read(qemu)).group()
-    return {
-        "context": context,
-        "rows": rows_of(columns),
+    rows = {
         "shares": [{"chain": name, "share": rounded(cell.value),
                     "expected": rounded(cell.counter("expected"))}
                    for name in insn.share_names() for cell in [insn.share(name)]],
@@ -101,13 +99,15 @@ def collect(folder):
                    for key, cells in results.parked_curves(growths[0])],
         "ring": [{str(n): rounded(cell.value) for n, cell in cells.items()}
                  for _, cells in results.ring_curves(insn)],
-        "many_threads": many,
-    }, loaded, growths
+        "many_threads": [many],
+    }
+    return {"switches": {"context": context, "rows": rows_of(columns)}} | {
+        name: {"rows": of} for name, of in rows.items()}, loaded, growths
 
 
 def collect_adopters(folder):
     """Of a results folder of vm/adopt; what was not run keeps the figures that it had."""
-    programs = json.loads(read(ADOPTERS)) if os.path.exists(ADOPTERS) else {}
+    programs = kept.read(ADOPTERS)
     paths = sorted(glob.glob(os.path.join(folder, "*", "*.json")))
     paths = [path for path in paths
              if os.path.basename(path) == os.path.basename(os.path.dirname(path)) + ".json"]
@@ -115,16 +115,16 @@ def collect_adopters(folder):
         raise results.BadInput(f"{folder}: wanted the results of vm/adopt, found none")
     for path in paths:
         name = os.path.basename(path)[:-5]
-        found = json.loads(read(path))
+        found = kept.read(path)[name]
         had = programs.get(name, found)
         run = {row["unit"] for row in found["rows"]}
-        kept = [row for row in had["rows"] if row["unit"] not in run]
+        others = [row for row in had["rows"] if row["unit"] not in run]
         if "state" not in found:
             found["state"] = had.get("state", "")
-        elif any(row["unit"] == "time" for row in kept):
+        elif any(row["unit"] == "time" for row in others):
             before = had["state"].split("; again")[0]
             found["state"] = f"{before}; again, without time: {found['state']}"
-        found["rows"] = sorted(found["rows"] + kept,
+        found["rows"] = sorted(found["rows"] + others,
                                key=lambda row: list(adopters.UNITS).index(row["unit"]))
         if "host" not in run and "host state" in had:
             found["host state"] = had["host state"]
@@ -137,37 +137,20 @@ def collect_adopters(folder):
 
 def collect_servers(folder):
     """Of a results folder of vm/bench --servers; what was not run keeps the figures that it had."""
-    kept = json.loads(read(SERVERS)) if os.path.exists(SERVERS) else {}
-    found = servers.table.read(folder)
-    if found["insn"]:
-        found |= calls.read(folder)
-    else:
-        found = {}
+    found = echo.read(folder)
+    found = found | calls.read(folder) if found["insn"]["rows"] else {}
     found |= packets.read(folder)
     if not found:
         raise results.BadInput(f"{folder}: wanted the results of vm/bench --servers, found none")
-    return kept | found
+    return kept.read(SERVERS) | found
 
 
 def collect_host(folders):
     """Of results folders of vm/bench --host; what was not run keeps the figures that it had."""
-    kept = json.loads(read(HOST)) if os.path.exists(HOST) else {}
+    parts = kept.read(HOST)
     for folder in folders:
-        kept |= host.read(folder)
-    return kept
-
-
-def as_json(data, margin=""):
-    """One row a line."""
-    def block(value):
-        if isinstance(value, list):
-            rows = ",\n".join(f"{margin}  {json.dumps(row)}" for row in value)
-            return f"[\n{rows}\n{margin} ]"
-        if isinstance(value, dict) and "rows" in value:
-            return as_json(value, margin + " ").rstrip()
-        return json.dumps(value)
-    keys = ",\n".join(f'{margin} "{key}": {block(value)}' for key, value in data.items())
-    return f"{{\n{keys}\n{margin}}}\n"
+        parts |= host.read(folder)
+    return parts
 
 
 # ---------------------------------------------------------------- tables -> README.md, docs/*.md
@@ -233,10 +216,10 @@ def run(args):
     if args.folder:
         data, *loaded = collect(args.folder)
     try:
-        programs = collect_adopters(args.adopters) if args.adopters else json.loads(read(ADOPTERS))
-        echo = collect_servers(args.servers) if args.servers else json.loads(read(SERVERS))
-        here = host.Host(collect_host(args.host) if args.host else json.loads(read(HOST)))
-        tables = Tables(data or json.loads(read(RESULTS)), programs, echo, here)
+        programs = collect_adopters(args.adopters) if args.adopters else kept.read(ADOPTERS)
+        served = collect_servers(args.servers) if args.servers else kept.read(SERVERS)
+        here = host.Host(collect_host(args.host) if args.host else kept.read(HOST))
+        tables = Tables(data or kept.read(RESULTS), programs, served, here)
     except (LookupError, TypeError, ValueError) as error:
         raise results.BadInput(f"docs/*.json: wanted what --from, --adopters, --servers and "
                                f"--host write, found something else ({error!r}); "
@@ -248,18 +231,23 @@ def run(args):
         return 1 if faults or differences else 0
     if data:
         charts.save(DOCS, ("png",), *loaded)
-        write(RESULTS, as_json(data))
+        keep(RESULTS, data)
     if args.host:
         charts.save(DOCS, ("png",), [here.column()], [], {"ns": "host"})
-        write(HOST, as_json(here.data))
+        keep(HOST, here.data)
     if args.adopters:
-        write(ADOPTERS, as_json(programs))
+        keep(ADOPTERS, programs)
     if args.servers:
-        write(SERVERS, as_json(echo))
+        keep(SERVERS, served)
     for path, text in texts.items():
         if text != read(path):
             write(path, text)
     return 0
+
+
+def keep(path, parts):
+    kept.write(path, parts)
+    print(f"wrote {os.path.relpath(path, TOP)}")
 
 
 def write(path, text):

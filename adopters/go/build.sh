@@ -50,7 +50,7 @@ build() { # VARIANT SOURCE OUT
 	overlay "$2" > "$3/overlay.json"
 	[ "$1" != patched ] || flags=(-overlay "$3/overlay.json")
 	for name in pingpong callback; do
-		"$goroot/bin/go" build "${flags[@]}" -o "$3/bin/$name" "$here/$name.go" || return
+		"$goroot/bin/go" build "${flags[@]}" -o "$3/bin/$name" "$here/$name.go" "$here/measure.go" || return
 	done
 	for package in runtime sync net os/signal; do
 		"$goroot/bin/go" test -c -vet=off "${flags[@]}" -o "$3/tests/$(basename $package)" "$package" || return

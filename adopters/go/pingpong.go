@@ -15,11 +15,8 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
-	"time"
 )
 
 func lock(locked bool) {
@@ -123,42 +120,23 @@ func many(rounds int) (count int) {
 	return count
 }
 
-func now() (time.Time, time.Duration) {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		panic(err)
-	}
-	return time.Now(), time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-}
-
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: pingpong KIND ROUNDS")
-		os.Exit(2)
-	}
+	n := rounds("pingpong KIND ROUNDS", 2)
 	kind := strings.TrimSuffix(os.Args[1], "-both")
 	both := kind != os.Args[1]
-	rounds, err := strconv.Atoi(os.Args[2])
-	if err != nil || rounds < 1 {
-		fmt.Fprintln(os.Stderr, "pingpong: wanted a number of rounds, found", os.Args[2])
-		os.Exit(2)
-	}
-	start, cpu := now()
-	result := 0
-	switch kind {
-	case "channel", "mutex", "cond":
-		result = pair(kind, rounds, true, both)
-	case "free":
-		result = pair("channel", rounds, false, false)
-	case "pool":
-		result = pool(rounds)
-	case "many":
-		result = many(rounds)
-	default:
+	measure(func() int {
+		switch kind {
+		case "channel", "mutex", "cond":
+			return pair(kind, n, true, both)
+		case "free":
+			return pair("channel", n, false, false)
+		case "pool":
+			return pool(n)
+		case "many":
+			return many(n)
+		}
 		fmt.Fprintln(os.Stderr, "pingpong: wanted a kind, found", kind)
 		os.Exit(2)
-	}
-	end, cpuEnd := now()
-	fmt.Printf("measured %.6f s, CPU %.6f s\n", end.Sub(start).Seconds(), (cpuEnd - cpu).Seconds())
-	fmt.Println("result", result)
+		return 0
+	})
 }

@@ -9,7 +9,6 @@
 
 #include <benchmark/benchmark.h>
 
-#include "../context.h"
 #include "../options.h"
 #include "../plan.h"
 #include "rows.h"
@@ -27,25 +26,15 @@ int main(int argc, char **argv)
 	std::vector<char *> args(argv, argv + argc);
 	std::vector<long> switches;
 	Plan plan;
-	int status = 1;
+	int status;
 
 	if (!take_numbers(args, "--switches=", "switches", 2, INT_MAX, switches))
 		return 1;
 	if (!switches.empty())
 		plan.switches = switches.back();
-	argc = args.size();
-	args.push_back(nullptr);
-	benchmark::Initialize(&argc, args.data(), help);
-	if (benchmark::ReportUnrecognizedArguments(argc, args.data()))
-		return 1;
-
-	const char *backend = choose_backend(status);
-	if (!backend)
+	status = begin_benchmarks(args, help, plan.parked);
+	if (status >= 0)
 		return status;
-	if (const char *wrong = add_context(backend, plan.parked)) {
-		fprintf(stderr, "sched-bench: %s\n", wrong);
-		return 1;
-	}
 
 	add_task_rows(plan);
 	add_fiber_rows(plan);

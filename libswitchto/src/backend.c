@@ -10,14 +10,12 @@
 bool switchto_is_swap;
 
 /*
- * Asks the kernel without an effect: nobody waits on the one word, and the
- * value of the other is not the one expected. EAGAIN comes from the patched
- * kernel alone, ENOSYS from every other. With a hint, as the library gives one;
- * and with one that is none, which the patched kernel answers with EINVAL: a
- * seccomp filter that makes answers up has the same one for both.
+ * Asks the kernel without an effect: nobody waits on the one word, and the other word does not have
+ * the expected value. The patched kernel answers EAGAIN, every other kernel ENOSYS. There are two
+ * probes: with a valid hint, and with an invalid one, to which the patched kernel answers EINVAL. A
+ * seccomp filter that makes up answers gives the same one to both.
  *
- * 0, or the first error that was not the one to be expected, or EPERM where there
- * was none.
+ * 0, or the first unexpected error, or EPERM after an unexpected success.
  */
 static int probe_swap(void)
 {

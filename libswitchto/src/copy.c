@@ -25,10 +25,9 @@ struct copy {
 __attribute__((visibility("hidden"), used)) struct copy switchto_copy;
 
 /*
- * The copies do not know each other's symbols: those of a program are not visible to
- * its plugins, nor those of one plugin to another. What the dynamic linker tells
- * everybody of each object are its program headers. So each copy leaves an ELF note in
- * the object that it is a part of: how far it is from there to its struct copy.
+ * The copies do not see each other's symbols: a plugin does not see the program's, nor another
+ * plugin's. The dynamic linker lists the program headers of each object. So each copy leaves an
+ * ELF note in its object: the distance from the note to its struct copy.
  */
 __asm__(".pushsection .note.switchto, \"a\", %note\n"
 	"	.balign 4\n"

@@ -26,7 +26,7 @@
  *
  *	word	WAITERS | T			the call waits for the server with TID T
  *		WAITERS | OWNER_DIED | T	it is answered, the caller may not know yet
- *		WAITERS | OWNER_DIED		the server died (the kernel, or who closes the door)
+ *		WAITERS | OWNER_DIED		the server died, or closed the door
  *		anything			if the stage is IDLE
  *
  * The caller sleeps on the word while it is WAITERS | T. The word is robust in the server, for
@@ -35,8 +35,8 @@
  *
  * `pending` has a bit for each place, which is set after a call was posted, and is what the server
  * sleeps on while it is 0. A bit without a call may stay behind; the server clears it and finds
- * nothing. The stage says who has the call, and changes by compare and exchange where both may change
- * it.
+ * nothing. The stage says which side has the call. Where both sides may change it, they do so by
+ * compare and exchange.
  *
  * `server` is the TID of the server, 0 before the first, OWNER_DIED after its end. It is robust
  * in the server, too, and the kernel comes to it before it comes to the words. A caller
@@ -475,7 +475,7 @@ static inline int receive(struct handle *door, struct switchto_door_message *mes
 	return wait_again(door, message, deadline, error);
 }
 
-/* Writes the answer. Whoever wakes the caller does so by the place that is returned. */
+/* Writes the answer. Returns the place, by which the caller is to be woken. */
 static inline struct place *put_answer(struct handle *door,
 				       const struct switchto_door_message *message)
 {
@@ -595,7 +595,7 @@ int switchto_door_create(int fd)
 			munmap(page, page_size);
 		}
 	}
-	/* SEAL: whoever has the file could else forbid new callers to write. */
+	/* SEAL: otherwise a process that has the file could forbid new callers to write. */
 	if (!error && made >= 0 &&
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		error = errno;

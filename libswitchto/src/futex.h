@@ -29,8 +29,8 @@ typedef _Atomic uint32_t futex_word;
 
 /*
  * ThreadSanitizer keeps a signal back until the thread makes a call that it knows to
- * block. It knows a system call that is made here only if it is told (from LLVM 19
- * on; before that the hooks do nothing, and GCC has none).
+ * block. These hooks tell it of the system calls that are made here (from LLVM 19 on;
+ * before that the hooks do nothing, and GCC has none).
  */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -100,12 +100,11 @@ static inline int futex_wait(futex_word *word, uint32_t val, const struct timesp
 }
 
 /*
- * Wakes at most one on @wake, of which @hint is the TID, then sleeps while *word
- * is @val, for as long as @timeout says, relative. Whoever was on @wake has been
- * woken if the answer is 0, EAGAIN, EINTR or ETIMEDOUT, or minus the TID of the
- * thread that had the caller's place, if the place has come back: see
- * switchto_lend(). With NULL for @wake it only sleeps, as futex_wait() does, and a
- * hint finds the sleeper.
+ * Wakes at most one sleeper on @wake, by its TID @hint, then sleeps while *word is @val, for
+ * @timeout at most. The sleeper has been woken if the answer is 0, EAGAIN, EINTR or ETIMEDOUT, or
+ * if the caller's place has come back: then the answer is minus the TID of the thread that had it,
+ * see switchto_lend(). With NULL for @wake it only sleeps, as futex_wait() does, and a hint finds
+ * the sleeper.
  */
 static inline int futex_swap(futex_word *word, uint32_t val, const struct timespec *timeout,
 			     futex_word *wake, uint32_t hint)

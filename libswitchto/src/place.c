@@ -22,8 +22,7 @@ enum { IDLE, BUSY, AGAIN };
  * A mask that the program chose for a thread, or had. They are few, are never changed, and
  * stay.
  *
- * A thread for which it has chosen none is given all CPUs back, and so those, too, that are
- * switched on later.
+ * A thread without such a mask is given all CPUs back, also those that are switched on later.
  */
 struct mask {
 	const struct mask *next;
@@ -39,8 +38,8 @@ struct reader {
 };
 
 /*
- * What a change of a mask needs. Not on the stack: that may be one of PTHREAD_STACK_MIN, or a
- * signal handler's. There are as many as were in use at the same time, and they stay.
+ * What a change of a mask needs. Not on the stack, which may be as small as PTHREAD_STACK_MIN, or
+ * a signal handler's. There are as many as were ever in use at the same time, and they stay.
  */
 struct work {
 	struct work *next;
@@ -105,9 +104,8 @@ static void unblock_signals(const uint64_t *signals, int error)
 }
 
 /*
- * With all signals blocked, those of the C library as well: a handler that leaves with
- * siglongjmp(), or forks, and a cancellation would leave the lock behind. NULL: there is no
- * memory.
+ * Blocks all signals, also the C library's own: a handler that leaves with siglongjmp() or forks,
+ * or a cancellation, would leave the lock behind. NULL: there is no memory.
  */
 static struct work *begin_work(void)
 {
@@ -156,8 +154,8 @@ static bool set_cpus(pid_t tid, const unsigned long cpus[WORDS])
 		return true;
 	error = errno;
 	/*
-	 * Is it this thread, such as one of another user, or is the call refused by a seccomp
-	 * filter? No CPU at all for the caller itself: the kernel says EINVAL, or EBUSY.
+	 * Is this thread refused, for example as one of another user, or does a seccomp filter
+	 * refuse the call? Ask for no CPU for the caller itself: the kernel says EINVAL, or EBUSY.
 	 */
 	if (error != EINVAL && error != ESRCH && me && syscall(SYS_sched_setaffinity, 0, 0, NULL) &&
 	    errno != EINVAL && errno != EBUSY)
@@ -276,8 +274,8 @@ static void read_list(struct reader *file, unsigned long cpus[WORDS])
 }
 
 /*
- * The whole mask of thread @tid: sched_getaffinity(2) leaves out the CPUs that are off. But
- * that has to do if the file can't be read.
+ * The whole mask of thread @tid, from /proc: sched_getaffinity(2) leaves out the CPUs that are off.
+ * It is used only if the file can't be read.
  */
 static void get_mask(pid_t tid, unsigned long cpus[WORDS], struct reader *file)
 {
@@ -305,8 +303,8 @@ static bool set_all(pid_t tid, struct work *work)
 
 /*
  * Thread @tid has been given all CPUs, to find out what its cpuset allows. It sleeps, or is the
- * caller. Has the program given it what is in @work->cpus? Or would it have had that, too, if
- * it had been given @work->wanted, and the cpuset is another one since?
+ * caller. Did the program give it the mask @work->cpus? Or is that mask @work->wanted, cut by a
+ * cpuset that has changed since?
  */
 static bool is_chosen(pid_t tid, struct work *work)
 {
@@ -323,8 +321,8 @@ static bool is_chosen(pid_t tid, struct work *work)
 }
 
 /*
- * Has @thread had these CPUs for a while? A cpuset that changes does so before its threads do,
- * one after the other: what is found out of it in between is wrong.
+ * Has @thread had these CPUs for a while? A cpuset changes before its threads do, which change one
+ * after the other: what is found out in between is wrong.
  */
 static bool is_lasting(struct thread *thread, const unsigned long cpus[WORDS])
 {
@@ -343,8 +341,8 @@ static bool is_lasting(struct thread *thread, const unsigned long cpus[WORDS])
 enum found { KNOWN, UNREADABLE, CHANGING };
 
 /*
- * Finds out what the program has chosen for @thread: that has changed if the thread has not
- * what the library gave it. CHANGING: leave it as it is.
+ * Finds out what the program has chosen for @thread. The choice has changed if the thread does not
+ * have the mask that the library gave it. CHANGING: leave the thread as it is.
  */
 static enum found find_own(struct thread *thread, pid_t tid, struct work *work)
 {
@@ -359,7 +357,7 @@ static enum found find_own(struct thread *thread, pid_t tid, struct work *work)
 		memcpy(work->wanted, own->cpus, sizeof(work->wanted));
 	if (own && same(work->seen, work->wanted))
 		return KNOWN;
-	/* Only now, as it takes longer. */
+	/* Comes last because it takes longer. */
 	get_mask(tid, work->cpus, &work->file);
 	if (own && same(work->cpus, work->wanted))
 		return KNOWN;
@@ -374,7 +372,7 @@ static enum found find_own(struct thread *thread, pid_t tid, struct work *work)
 		return CHANGING;
 
 	atomic_store_explicit(&thread->cpu, 0, memory_order_relaxed);
-	/* As the program sees it, whoever has given it back. */
+	/* It has the mask of the program, also if another thread has given it back. */
 	if (own && !own->all && same(work->cpus, own->cpus))
 		return KNOWN;
 	if (!own || (bound <= 0 && (own->all || thread->lost)))
@@ -405,7 +403,7 @@ static bool let_go(struct thread *thread, pid_t tid, struct work *work)
 		return set_all(tid, work);
 	if (set_cpus(tid, own->cpus))
 		return true;
-	/* EINVAL: it can't have any of them at the moment. */
+	/* EINVAL: the thread can have none of these CPUs at the moment. */
 	thread->lost = errno == EINVAL;
 	return thread->lost && set_all(tid, work);
 }
@@ -425,8 +423,8 @@ static bool bind_to(struct thread *thread, pid_t tid, int cpu, struct work *work
 }
 
 /*
- * With the lock of @thread. The program, a cpuset or the end of a CPU may have changed its
- * mask since this last did: then that is what it has chosen.
+ * With the lock of @thread. The program, a cpuset or the end of a CPU may have changed the mask
+ * since the last call: then the mask is taken for the program's choice.
  */
 static void move(struct thread *thread, pid_t tid, int cpu, struct work *work)
 {
@@ -487,7 +485,7 @@ static bool is_crowded(struct thread *me, uint32_t now, uint32_t phase)
 		return false;
 	ran_since = ran - me->ran;
 	waited_since = waited - me->waited;
-	/* The chain has been let go since, perhaps to another CPU: that was before. */
+	/* The chain has been let go since, perhaps to another CPU: what was added up is old. */
 	crowded = (int32_t)(me->looked - phase) >= 0 && waited_since >= 2000 &&
 		  waited_since >= ran_since / 4 * 3;
 	if (crowded || (int32_t)(me->looked - phase) < 0 || now - me->looked >= PLACE_LOOK) {
@@ -518,7 +516,7 @@ bool switchto_place_tick(struct thread *me, uint32_t now, uint32_t *phase)
 	return now - given >= switchto_place_long;
 }
 
-/* @again: whoever has the lock lets the thread go before it unlocks. */
+/* @again: if another thread has the lock, that thread lets @thread go before it unlocks. */
 static bool try_lock(struct thread *thread, bool again)
 {
 	unsigned char seen = IDLE;
@@ -543,7 +541,7 @@ static void unlock(struct thread *thread, pid_t tid, struct work *work)
 	}
 }
 
-/* The lock of the calling thread, with signals blocked. Another thread has it for a moment. */
+/* Takes the lock of the calling thread, with signals blocked. Others have it for a moment only. */
 static void lock_own(struct thread *me)
 {
 	/* The thread that has it may need this CPU, and have a lower priority. */
@@ -557,7 +555,7 @@ static void lock_own(struct thread *me)
 	}
 }
 
-/* Has @thread been bound so often within this tick that it is not any more? */
+/* Has @thread been bound so often within this tick that it is to stay free? */
 static bool is_moved_enough(struct thread *thread)
 {
 	const uint32_t now = place_now();
@@ -640,7 +638,7 @@ void switchto_place_end(struct thread *me)
 {
 	struct work *work;
 
-	/* Nobody is at it who would change it, or will be: see switchto_place_move(). */
+	/* No other thread changes it now, or will: see switchto_place_move(). */
 	if (atomic_load(&me->place) == SWITCHTO_FREE && !me->own && try_lock(me, false))
 		return;
 	/* Without memory, it ends as it is. */

@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Where a thread runs after a switch to it. FUTEX_SWAP leaves it on the caller's CPU.
- * FUTEX_WAKE has the kernel choose, which prefers an idle CPU: then a switch costs the
- * interrupt that ends that CPU's sleep, ten times the switch itself.
+ * Where a thread runs after a switch to it. FUTEX_SWAP leaves it on the caller's CPU. With
+ * FUTEX_WAKE the kernel chooses, and prefers an idle CPU. The switch then costs the interrupt
+ * that ends that CPU's sleep: ten times the switch itself.
  *
- * So with the backend wake-wait, a thread that is willing is bound to the CPU of the thread
- * that switches to it, if that is willing as well: by affinity, once, when the two are
- * apart. Threads that switch to each other so stay together, and none of them makes a
- * system call for it.
+ * So with the backend wake-wait, a switch binds its target to the caller's CPU, by affinity, if
+ * both threads are willing. It does so once, when the two are apart. After that the threads stay
+ * together, and their switches make no system call for it.
  *
- * Some switches let the target go instead: its mask is what the program chose, and the
- * kernel places it. The others follow it. So the load balancer has its say:
+ * Some switches let the target go instead: it gets the mask that the program chose, the kernel
+ * places it, and the others follow it. So the load balancer has its say. A target is let go:
  *
- *  - if two ticks have passed since the caller was switched to or resumed: it has computed or
- *    slept, beside which the price of the kernel's choice is nothing;
- *  - if the caller has waited for its CPU about as long as it has run, as another thread needs
- *    that, too. It looks once per tick at most. If there is another CPU that is idle, the
- *    kernel chooses that, and the chain goes there;
- *  - for PLACE_FREE_PERIOD, if that was of no use. Where no CPU is idle, free threads lose
- *    nothing, and get a share of each CPU;
- *  - every PLACE_PERIOD of a chain of switches, for what is not found out so. Not more often:
- *    each thread of the chain is bound anew then.
+ *  - if two ticks have passed since the caller was switched to or resumed. The caller has computed
+ *    or slept, so the price of the kernel's choice does not matter;
+ *  - if the caller has waited for its CPU about as long as it has run, because another thread needs
+ *    the CPU. It looks once per tick at most. If another CPU is idle, the kernel chooses that one,
+ *    and the chain goes there;
+ *  - for PLACE_FREE_PERIOD, if that did not help. Where no CPU is idle, free threads lose nothing,
+ *    and get a share of each CPU;
+ *  - every PLACE_PERIOD of a chain of switches, for any other reason to move. Not more often: each
+ *    thread of the chain is bound anew then.
  *
- * A resume lets its target go, too: the two are to run at the same time. But for a thread
- * that is SWITCHTO_STAY, as those of the scheduling layer are: there a resume gives a slot.
+ * A resume lets its target go, too: the two are to run at the same time. A target that is
+ * SWITCHTO_STAY stays: for threads of the scheduling layer, a resume gives a slot.
  */
 #ifndef SWITCHTO_PLACE_H
 #define SWITCHTO_PLACE_H
@@ -37,11 +36,11 @@
 
 /*
  * The phase of a chain of switches: when it began, in ms, and PLACE_FREE if all its switches
- * let their targets go. For so long:
+ * let their targets go. How long each kind of phase lasts, in ms:
  */
 enum { PLACE_FREE = 1, PLACE_PERIOD = 1000, PLACE_FREE_PERIOD = 100 };
 
-/* For so long at least a thread adds up how long it waits, in ms. */
+/* How long a thread adds up its waits before it judges them, in ms. */
 enum { PLACE_LOOK = 16 };
 
 extern HIDDEN int switchto_place_default;   /* what a new thread is: SWITCHTO_FREE and so on */
@@ -51,18 +50,18 @@ extern HIDDEN uint32_t switchto_place_long; /* ms */
 HIDDEN int switchto_place_choose(void);
 
 /*
- * @thread, whose TID is @tid, to CPU @cpu - 1 if the program lets it run there; 0: lets it
- * go. Nothing if it has ended, or another thread is at it. Async-signal-safe.
+ * Binds @thread, whose TID is @tid, to CPU @cpu - 1 if the program lets it run there; 0: lets it
+ * go. Does nothing if @thread has ended, or has its lock taken. Async-signal-safe.
  */
 HIDDEN void switchto_place_move(struct thread *thread, pid_t tid, int cpu);
 
 /*
- * A tick has come since @me was switched to. Is its target to be let go? @phase is that of
- * the chain, and may become another.
+ * A tick has come since @me was switched to. Is its target to be let go? @phase is the phase of
+ * the chain, and may change.
  */
 HIDDEN bool switchto_place_tick(struct thread *me, uint32_t now, uint32_t *phase);
 
-/* Lets the calling thread go. Waits while another thread is at it. */
+/* Lets the calling thread go. Waits while another thread has its lock. */
 HIDDEN void switchto_place_leave(void);
 
 /* Around a fork(2): the child is not bound, nor is the caller at that moment. */
@@ -80,7 +79,7 @@ static inline uint32_t place_now(void)
 	return (uint32_t)time.tv_sec * 1000 + (uint32_t)time.tv_nsec / 1000000;
 }
 
-/* @me has taken a resume without a wait: whoever gave that goes on, too. */
+/* @me has taken a resume without a wait: so the resuming thread runs, too. */
 static inline void place_pending(struct thread *me)
 {
 	if (unlikely(atomic_load_explicit(&me->cpu, memory_order_relaxed) > 0) &&

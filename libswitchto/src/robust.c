@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 /*
- * Locks a robust mutex at @mutex. 0 or an error number. For ThreadSanitizer it is not locked: nobody
- * else ever wants it, and in the child of a fork, where its pages are not, it would take another one
- * at the same address for the parent's.
+ * Locks a robust mutex at @mutex. 0 or an error number. ThreadSanitizer is not to see the lock: no
+ * other thread ever wants it. The child of a fork does not have its pages, and ThreadSanitizer
+ * would take another mutex at the same address for it.
  */
 static int lock_robust(pthread_mutex_t *mutex)
 {
@@ -76,7 +76,7 @@ int switchto_robust_begin(struct robust *robust, int fd, off_t page, size_t befo
 	memcpy(robust->saved, mutex, before);
 	if (!is_first((char *)mutex, pages + size))
 		error = ENOTSUP;
-	/* Not in a child: it has no use for it, and nobody would unmap it there. */
+	/* Not in a child, which has no use for the mapping and would not unmap it. */
 	else if (madvise(pages, 2 * size, MADV_DONTFORK) ||
 		 mmap(pages, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
 		      page * (off_t)size) == MAP_FAILED ||

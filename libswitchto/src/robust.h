@@ -36,7 +36,7 @@ static inline int map_error(void)
 /*
  * Makes robust the word that is @before bytes, a multiple of 8 and at most ROBUST_LONGEST, before
  * the end of page @page of the file @fd. 0 or an error number: ENOTSUP if the C library's robust
- * mutexes have another form, ENOMEM, those of mmap(2). Words that were made robust later come
+ * mutexes have another form, ENOMEM, the errors of mmap(2). Words that were made robust later come
  * first when the kernel goes through them.
  */
 __attribute__((visibility("hidden"))) int switchto_robust_begin(struct robust *robust, int fd,

@@ -30,9 +30,8 @@ static inline void time_left(const struct timespec *deadline, struct timespec *l
 }
 
 /*
- * Whether @error is one of the answers that the kernel gives to FUTEX_SWAP after it
- * has woken the target. Whether it has is not said by that, see
- * wake_if_resumed() of switchto.c.
+ * Is @error an answer that the kernel gives to FUTEX_SWAP after it has woken the target? It may
+ * give the same answer without having done so: see wake_if_resumed() of switchto.c.
  */
 static inline bool swap_woke(int error)
 {
@@ -46,9 +45,8 @@ static inline bool swap_woke(int error)
 	if (error < 0)
 		return true;
 	/*
-	 * The operation was there when it was probed for and is not now: the
-	 * process was moved to another kernel, or a filter was put in front of
-	 * it. The target has not been woken.
+	 * The probe found the operation, and now it is gone: the process was moved to another
+	 * kernel, or got a filter. The target has not been woken.
 	 */
 	return false;
 }

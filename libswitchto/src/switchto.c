@@ -12,10 +12,10 @@
  *     system call where the kernel has it. A resume that comes between 2 and 3
  *     changes the word, so the kernel refuses to sleep (EAGAIN).
  *
- * Two threads that switch to each other at the same time: each gives (1) before
- * it looks at its own word (2). If both have given before either looks, both
- * find a resume; else the later one's give meets a word that is WAITING and its
- * wake-up in 3 ends that wait. Neither sleeps for ever.
+ * Two threads may switch to each other at the same time. Each gives its resume (1) before it looks
+ * at its own word (2). If both have given before either looks, both find a resume. Otherwise the
+ * later resume finds a word that is WAITING, and the wake-up in 3 ends that wait. So neither sleeps
+ * for ever.
  */
 #define _GNU_SOURCE
 #include "switchto/switchto.h"
@@ -60,7 +60,7 @@ static inline bool register_self(void)
 
 /*
  * There was no resume: a handler forked in the middle of the call, and this is the
- * child. The word is that of the parent's TID, and stays unregistered.
+ * child. The word belongs to the parent's TID, and stays unregistered.
  */
 static __attribute__((cold, noinline)) pid_t taken_in_a_child(struct thread *me, uint32_t word)
 {
@@ -88,8 +88,8 @@ static inline pid_t take(struct thread *me)
 }
 
 /*
- * @running, one's own, -> WAITING; false if a resume is pending. A word that is WAITING
- * already is that of a wait which a handler left with siglongjmp().
+ * @running, one's own, -> WAITING; false if a resume is pending. If the word is WAITING already,
+ * a handler left a wait with siglongjmp().
  */
 static inline bool begin_wait(struct thread *me, uint32_t running)
 {
@@ -119,8 +119,8 @@ static _Noreturn void broken(const char *what, int error)
 }
 
 /*
- * Sleeps while one's own word is @waiting. Where the kernel has FUTEX_SWAP, in
- * that: who sleeps so is found by a hint, however many others are parked.
+ * Sleeps while one's own word is @waiting. In FUTEX_SWAP where the kernel has it: a hint finds
+ * such a sleeper, however many others are parked.
  */
 static inline int park(struct thread *me, uint32_t waiting, const struct timespec *deadline)
 {
@@ -159,11 +159,11 @@ static inline int park(struct thread *me, uint32_t waiting, const struct timespe
  *			return it, not the error
  *	-TID		the same, of a thread that lends: its place is back
  *
- * Or the answer is a seccomp filter's, which came after the backend was chosen
- * (ETIMEDOUT without a deadline is no other's), and there was no sleep. So the
- * next one is in FUTEX_WAIT, which no hint finds but every wake-up: a filter that
- * makes FUTEX_SWAP's answers up must not have this go round and round. Of a thread
- * that takes part in loans, some are in FUTEX_SWAP first.
+ * Or the answer comes from a seccomp filter that was added after the backend was chosen, and there
+ * was no sleep (ETIMEDOUT without a deadline can only be such an answer). So the next sleep is in
+ * FUTEX_WAIT, where each wake-up finds the thread, though no hint does: otherwise a filter that
+ * makes up answers to FUTEX_SWAP could keep this loop busy. A thread that takes part in loans tries
+ * FUTEX_SWAP a few times first.
  */
 enum { SLEEPS_IN_SWAP = 100 };
 
@@ -232,15 +232,14 @@ static inline __attribute__((always_inline)) pid_t wait_until(const struct times
 }
 
 /*
- * After a swap that has woken @target, by its answer. If @target has not taken its
- * resume it may be asleep still, for the answer was a seccomp filter's. Or it just
- * has not run yet, as when a short time is over, a signal came, or a resume of the
- * caller before it slept: then there are two calls more, the wake half alone, which
- * finds nobody, and FUTEX_WAKE.
+ * After a swap that has woken @target, by its answer. If @target has not taken its resume, it may
+ * still be asleep: the answer came from a seccomp filter. Or it has not run yet: a short time is
+ * over, a signal came, or the caller was resumed before it slept. Then two more calls are made, the
+ * wake half alone, which finds nobody, and FUTEX_WAKE.
  *
- * For every error, even if somebody has resumed the caller: that was not what ended
- * its sleep, and there may have been none. Of the answer 0 with a resume of the
- * caller there is no telling: that is what a switch is, as a rule. So it is believed.
+ * This is done for every error, even if the caller has been resumed: the resume did not end its
+ * sleep, and there may have been no sleep. The answer 0 with a resume of the caller is believed,
+ * because that is what a switch normally ends with.
  */
 static inline void wake_if_resumed(struct thread *target, pid_t tid)
 {
@@ -429,7 +428,7 @@ int switchto_resume(pid_t tid)
 	return 0;
 }
 
-/* The whole of it, for a switch that is not the common case. */
+/* All steps, for a switch that is not the common case. */
 static __attribute__((noinline, cold)) pid_t switch_slow(pid_t tid)
 {
 	if (unlikely(!register_self()))
@@ -453,10 +452,9 @@ static __attribute__((noinline, cold)) pid_t switch_sleep_again(struct thread *m
 }
 
 /*
- * The common case of switch_until() from beginning to end: both threads are
- * registered, the target waits, nobody has resumed the caller, the kernel has
- * FUTEX_SWAP. Whatever is different is a call in tail position of which nothing
- * comes back, so nothing has to be kept on the stack for it.
+ * The common case of switch_until() from beginning to end: both threads are registered, the target
+ * waits, no thread has resumed the caller, and the kernel has FUTEX_SWAP. Every other case is a
+ * tail call, so nothing has to be kept on the stack for it.
  */
 pid_t switchto_switch(pid_t tid)
 {
@@ -472,7 +470,7 @@ pid_t switchto_switch(pid_t tid)
 	if (unlikely(!target))
 		return switch_slow(tid);
 
-	/* Step 1, of which nothing is done if it fails. */
+	/* Step 1, which changes nothing if it fails. */
 	seen = atomic_load_explicit(&target->word, memory_order_relaxed);
 	delay_point(SEEN);
 	if (unlikely((seen & WORD_STATE) != WAITING) ||

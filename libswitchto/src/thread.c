@@ -34,9 +34,8 @@ static void thread_end(void *arg)
 	switchto_this.thread = switchto_this.swap = NULL;
 	delay_point(END_FORGOTTEN);
 	/*
-	 * A pending resume ends with the thread. In this order: who finds
-	 * the word registered has no need of the other, and who finds it UNREGISTERED
-	 * must not find the other closed.
+	 * A pending resume ends with the thread. ->early comes first: a resume that finds the word
+	 * UNREGISTERED must not find ->early closed.
 	 */
 	atomic_store(&thread->early, EARLY_NONE);
 	delay_point(END_EARLY);
@@ -117,7 +116,7 @@ void switchto_task_path(char path[SWITCHTO_TASK_PATH], pid_t tid, const char *fi
 	strcpy(at, file);
 }
 
-/* What /proc tells of a thread of this process. */
+/* From /proc/self/task/TID/stat. */
 struct task_stat {
 	unsigned long flags;
 	unsigned long long start_time; /* in clock ticks since boot */
@@ -183,19 +182,17 @@ static bool out_of_resources(int error)
 	return error == EMFILE || error == ENFILE || error == ENOMEM;
 }
 
-/* What thread_identity() tells threads by, in the lowest bit of an identity. */
+/* The kind of an identity, in its lowest bit. */
 enum { START_TIME, PIDFD_INODE, IDENTITY_KINDS };
 
 /*
- * A number that tells the thread which now has @tid from the ones that had it
- * before and will have it after. From Linux 6.9 on the inode number of its
- * pidfd, never given twice; before that its start time, in ticks of 10 ms. A thread
- * may have an identity of one kind for others and of the other kind for itself: a
- * seccomp filter of its own refuses it pidfd_open(2).
+ * A number of the thread that has @tid now, which no earlier or later owner of @tid has. From
+ * Linux 6.9 on the inode number of its pidfd, never given twice; before that its start time, in
+ * ticks of 10 ms. A thread may find one kind for itself, and others the other kind: if a seccomp
+ * filter refuses it pidfd_open(2).
  *
- * 0, or an error number: ENOMEM if there is no descriptor to ask with, and not
- * the next best number then, for whoever compares it later would have the best
- * one; ESRCH; ENOSYS on an older kernel without /proc.
+ * 0, or an error number: ENOMEM without a descriptor, as a start time instead could not be compared
+ * with the inode number that others find; ESRCH; ENOSYS on an older kernel without /proc.
  */
 static int thread_identity(pid_t tid, uint64_t *identity)
 {
@@ -374,8 +371,8 @@ int switchto_thread_resume_unregistered(pid_t tid, pid_t by)
 	}
 
 	/*
-	 * It has been registered meanwhile. Its word before its identity: then the
-	 * word is that of the thread we mean, or of none.
+	 * It has been registered meanwhile. The word is read before the identity: then it
+	 * belongs to the thread we mean, or to none.
 	 */
 	delay_point(EARLY_CLOSED);
 	seen = atomic_load(&thread->word);

@@ -15,7 +15,7 @@
  *	RESUMED	a resume has been given and not been taken yet: pending if the
  *		thread runs, on its way out of its wait otherwise
  *
- * Who may change it to what:
+ * Changes, and by which thread:
  *
  *	the thread itself	UNREGISTERED -> RUNNING (its first call)
  *				RUNNING -> WAITING -> RUNNING (gives up)
@@ -27,11 +27,10 @@
  * become one, each is in the release sequence which the taker acquires, and
  * the writes before each of them are visible to it.
  *
- * The generation is what tells a TID's owners apart. It goes up when a new
- * thread takes the word over, so a resume that read the word of the former
- * owner and was held up finds another generation, and no such thread (ESRCH),
- * instead of reaching the new one. Eight bits: it is mistaken only if the TID changes hands 256 times,
- * that is 256 times round the PID space, between two instructions.
+ * The generation differs between owners of a TID. It goes up when a new thread takes the
+ * word over. So a resume that read the word of the former owner and was held up finds another
+ * generation, and fails with ESRCH. It has eight bits: a resume is mistaken only if the TID changes
+ * hands 256 times, that is 256 times round the PID space, between two instructions.
  *
  * The table
  * ---------

@@ -82,19 +82,19 @@ may_skip='swap_[^ ]*|security\.(futex|share|seccomp-later)|special\.[^ ]*|tortur
 
 host() { # PRESET PART
 	# This kernel's default is wake-wait: with a sanitizer, once is enough.
-	local select=(-E '^suite\.(default|static)$')
+	local chosen=(-E '^suite\.(default|static)$')
 	[ "$1" = gcc ] || build "$1" || return 1
 	case "$1 $2" in
-	*core) select=(-E "$others") ;;
-	*sched | *packets) select=(-R "^$2\.") ;;
-	*examples) select=(-R '^example\.') ;;
-	'asan short') select[1]+="|$other_slots" ;;
-	'asan rest') select=(-R "$other_slots") ;;
-	'tsan short') select=(-R "$protocols") ;;
-	'tsan rest') select[1]+="|$protocols" ;;
+	*core) chosen=(-E "$others") ;;
+	*sched | *packets) chosen=(-R "^$2\.") ;;
+	*examples) chosen=(-R '^example\.') ;;
+	'asan short') chosen[1]+="|$other_slots" ;;
+	'asan rest') chosen=(-R "$other_slots") ;;
+	'tsan short') chosen=(-R "$protocols") ;;
+	'tsan rest') chosen[1]+="|$protocols" ;;
 	esac
-	[ -z "$only" ] || select=(-R "$only")
-	cd "$top" && ctest --preset "$1" -j "${TEST_PROCESSORS:-4}" "${select[@]}" --test-output-size-passed 100000 --output-junit "$log/$name.xml" > "$log/$name.ctest" 2>&1 || {
+	[ -z "$only" ] || chosen=(-R "$only")
+	cd "$top" && ctest --preset "$1" -j "${TEST_PROCESSORS:-4}" "${chosen[@]}" --test-output-size-passed 100000 --output-junit "$log/$name.xml" > "$log/$name.ctest" 2>&1 || {
 		cat "$log/$name.ctest"
 		return 1
 	}

@@ -7,8 +7,6 @@
 
 #include <sys/socket.h>
 
-#define MSEC 1000000LL
-
 enum { TICKS = 50, PINGS = 30, FEW = 10, MEGABYTE = 1 << 20 };
 
 /* After that, and as much CPU time, a test that waits for others has failed. */
@@ -873,15 +871,11 @@ static void spawn_in_the_background(void *arg)
 TEST(low_priority_stops_nobody)
 {
 	struct switchto_sched *sched = with_slice(0, 1, 0);
-	pthread_t thread;
 
 	begin();
 	atomic_store(&busy_cpu, -1);
 	spawn(sched, spawn_in_the_background, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, keep_cpu_busy, NULL), 0);
-	assert_int_equal(switchto_sched_run(sched), 0);
-	pthread_join(thread, NULL);
-	run_tasks(sched);
+	run_with_thread(sched, keep_cpu_busy, NULL);
 	/* Mostly the first one: then it has lost the slot. */
 	print_message("low priority: the latest deadline %lld us\n", tick_late / 1000);
 	assert_true(tick_late < 3 * NSEC_PER_SEC / 2);
@@ -1020,15 +1014,11 @@ static void sleep_until_over(void *arg)
 TEST(inbox_is_stolen)
 {
 	struct switchto_sched *sched = with_slice(SWITCHTO_NO_SLICE, 2, SWITCHTO_STEAL);
-	pthread_t thread;
 
 	begin();
 	spawn(sched, compute_until_over, NULL);
 	spawn(sched, sleep_until_over, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, spawn_from_outside, sched), 0);
-	assert_int_equal(switchto_sched_run(sched), 0);
-	pthread_join(thread, NULL);
-	run_tasks(sched);
+	run_with_thread(sched, spawn_from_outside, sched);
 	assert_true(atomic_load(&over));
 }
 

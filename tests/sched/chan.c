@@ -62,7 +62,6 @@ TEST(items_arrive_once)
 
 	for (int i = 0; i < 3; i++) {
 		struct switchto_sched *sched = new_sched(NULL);
-		pthread_t thread;
 
 		memset(seen, 0, sizeof(seen));
 		senders = (struct switchto_group){ 0 };
@@ -74,12 +73,7 @@ TEST(items_arrive_once)
 		for (int receiver = 0; receiver < RECEIVERS; receiver++)
 			spawn(sched, receive_all, NULL);
 		spawn(sched, close_at_last, NULL);
-		assert_int_equal(pthread_create(&thread, NULL, send_as_a_thread,
-						(void *)(long)SENDERS),
-				 0);
-		assert_int_equal(switchto_sched_run(sched), 0);
-		pthread_join(thread, NULL);
-		run_tasks(sched);
+		run_with_thread(sched, send_as_a_thread, (void *)(long)SENDERS);
 		for (int sender = 0; sender <= SENDERS; sender++)
 			for (int number = 0; number < LOOPS(ITEMS); number++)
 				assert_int_equal(atomic_load(&seen[sender][number]), 1);

@@ -808,7 +808,7 @@ static void connect_in_vain(void *arg)
 	CHECK_EQ(&verdict, switchto_close(fds[waits]), 0);
 }
 
-TEST(connections)
+static void bind_listener(void)
 {
 	socklen_t length = sizeof(in_address);
 
@@ -817,12 +817,14 @@ TEST(connections)
 	in_address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	assert_int_equal(bind(listener, (struct sockaddr *)&in_address, length), 0);
 	assert_int_equal(getsockname(listener, (struct sockaddr *)&in_address, &length), 0);
+}
+
+TEST(connections)
+{
+	bind_listener();
 	run_task_in_time(connect_again, NULL);
 	close(listener);
-	listener = socket(AF_INET, SOCK_STREAM, 0);
-	in_address.sin_port = 0;
-	assert_int_equal(bind(listener, (struct sockaddr *)&in_address, length), 0);
-	assert_int_equal(getsockname(listener, (struct sockaddr *)&in_address, &length), 0);
+	bind_listener();
 	assert_int_equal(listen(listener, 0), 0);
 	run_task_in_time(connect_in_vain, NULL);
 	close(listener);
@@ -1848,13 +1850,7 @@ static void send_without_port(void *arg)
 
 TEST(sent_to_addresses)
 {
-	socklen_t length = sizeof(in_address);
-
-	listener = socket(AF_INET, SOCK_STREAM, 0);
-	in_address = (struct sockaddr_in){ .sin_family = AF_INET };
-	in_address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	assert_int_equal(bind(listener, (struct sockaddr *)&in_address, length), 0);
-	assert_int_equal(getsockname(listener, (struct sockaddr *)&in_address, &length), 0);
+	bind_listener();
 	assert_int_equal(listen(listener, 1), 0);
 	run_task_in_time(send_fast, NULL);
 	run_task_in_time(send_without_port, NULL);

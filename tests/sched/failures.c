@@ -10,8 +10,6 @@
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 
-void switchto_sched_window(void);
-
 /* A thread that is not the monitor. */
 static _Thread_local bool others;
 /* How often the monitor is still to look before it is held between its look and its sleep. */
@@ -654,17 +652,13 @@ static void *close_for_both(void *sched)
 TEST(turn_ends_twice)
 {
 	struct switchto_sched *sched = new_sched_with(NULL, 0, 2);
-	pthread_t thread;
 
 	assert_int_equal(pipe(ends), 0);
 	atomic_store(&reads, false);
 	atomic_store(&reads_too, false);
 	atomic_store(&returned, false);
 	spawn(sched, read_first, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, close_for_both, sched), 0);
-	assert_int_equal(switchto_sched_run(sched), 0);
-	pthread_join(thread, NULL);
-	run_tasks(sched);
+	run_with_thread(sched, close_for_both, sched);
 	close(ends[1]);
 }
 
@@ -716,17 +710,13 @@ static void *close_late(void *arg)
 TEST(error_comes_late)
 {
 	struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
-	pthread_t thread;
 
 	assert_int_equal(pipe(ends), 0);
 	atomic_store(&reads, false);
 	atomic_store(&reads_too, false);
 	atomic_store(&closed, false);
 	spawn(sched, read_and_sleep, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, close_late, NULL), 0);
-	assert_int_equal(switchto_sched_run(sched), 0);
-	pthread_join(thread, NULL);
-	run_tasks(sched);
+	run_with_thread(sched, close_late, NULL);
 	close(ends[1]);
 }
 

@@ -829,7 +829,7 @@ static void lock_and_fork(void *arg)
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 }
 
-static void *lock_and_fork_in_a_thread(void *arg)
+static void *hold_it(void *arg)
 {
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	pthread_barrier_wait(arg);
@@ -846,19 +846,25 @@ CHILD(unlock_there)
 	CHECK_EQ(v, switchto_mutex_unlock(&mutex), 0);
 }
 
-/* There has been no scheduler. */
-TEST_FIRST(mutex_before_a_scheduler)
+/* Another thread has it. */
+static void fork_beside_a_holder(void)
 {
 	pthread_barrier_t barrier;
 	pthread_t thread;
 
 	pthread_barrier_init(&barrier, NULL, 2);
-	assert_int_equal(pthread_create(&thread, NULL, lock_and_fork_in_a_thread, &barrier), 0);
+	assert_int_equal(pthread_create(&thread, NULL, hold_it, &barrier), 0);
 	pthread_barrier_wait(&barrier);
 	CHECK_EQ(&verdict, in_a_child(lock_there, NULL), 0);
 	pthread_barrier_wait(&barrier);
 	pthread_join(thread, NULL);
 	pthread_barrier_destroy(&barrier);
+}
+
+/* There has been no scheduler. */
+TEST_FIRST(mutex_before_a_scheduler)
+{
+	fork_beside_a_holder();
 	verdict_assert(&verdict);
 }
 
@@ -1080,19 +1086,9 @@ TEST(objects_of_the_parent)
 
 TEST(mutex_of_the_parent)
 {
-	pthread_barrier_t barrier;
-	pthread_t thread;
-
 	mutex = (struct switchto_mutex){ 0 };
 	run_task(lock_and_fork, NULL);
-
-	pthread_barrier_init(&barrier, NULL, 2);
-	assert_int_equal(pthread_create(&thread, NULL, lock_and_fork_in_a_thread, &barrier), 0);
-	pthread_barrier_wait(&barrier);
-	CHECK_EQ(&verdict, in_a_child(lock_there, NULL), 0);
-	pthread_barrier_wait(&barrier);
-	pthread_join(thread, NULL);
-	pthread_barrier_destroy(&barrier);
+	fork_beside_a_holder();
 
 	/* The thread that forks is in the child, too. */
 	assert_int_equal(switchto_mutex_lock(&mutex), 0);

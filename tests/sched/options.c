@@ -326,7 +326,13 @@ TEST(measured)
 	unsigned long long sum = 0;
 	long long passed;
 
-	passed = measure_task(yield_often, &slot, &task);
+	/* On a busy machine the task may lose its slot. */
+	for (int round = 0; round < 100; round++) {
+		passed = measure_task(yield_often, &slot, &task);
+		if (!slot.retakes)
+			break;
+	}
+	assert_int_equal(slot.retakes, 0);
 	assert_int_equal(task.runs, RUNS + 1);
 	assert_true(task.run_ns >= RUNS * NSEC_PER_SEC / 10000);
 	assert_int_equal(task.blocked_ns, 0);

@@ -8,6 +8,9 @@
 #include <switchto/sched.h>
 #include <switchto/switchto.h>
 
+#define USEC 1000LL
+#define MSEC (1000 * USEC)
+
 /* How many slots the scheduler of each test has: the program's argument. */
 extern unsigned int slots;
 
@@ -33,6 +36,8 @@ struct switchto_task *spawn_handle(struct switchto_sched *sched, void (*fn)(void
 
 /* Runs all tasks, destroys @sched, and asserts the verdict. */
 void run_tasks(struct switchto_sched *sched);
+/* The same, beside a thread that runs @fn. */
+void run_with_thread(struct switchto_sched *sched, void *(*fn)(void *), void *arg);
 
 /* The same in the scheduler of the test, which the first of them makes, with the default policy. */
 void add_task(void (*fn)(void *), void *arg);
@@ -49,6 +54,16 @@ void run_in_time(struct switchto_sched *sched);
 
 /* How many entries folder @path has, with . and .. */
 unsigned int entries(const char *path);
+
+#ifdef SWITCHTO_SCHED_WINDOWS
+/* sched_*_windows: between two atomic steps of the layer, so that others may come in there. */
+void switchto_sched_window(void);
+
+/* Of @one_in windows, one sleeps for @nap ns at most, and @delays burn some steps. */
+extern struct windows {
+	uint32_t one_in, nap, delays, seed;
+} windows;
+#endif
 
 /* The CPU time of the process, and of the calling thread. */
 long long cpu_ns(void);

@@ -134,8 +134,7 @@ static void places_change_in(const struct switchto_policy *policy, unsigned int 
 
 	/* On a busy machine change_places() may lose its slot in between. Then that says nothing. */
 	for (int round = 0; round < 100 && !kept_slot; round++) {
-		struct switchto_sched *sched =
-			new_sched_with(policy, flags | SWITCHTO_MEASURE, 1);
+		struct switchto_sched *sched = new_sched_with(policy, flags | SWITCHTO_MEASURE, 1);
 
 		written = 0;
 		changed = true;

@@ -38,26 +38,42 @@ static void count_under_lock(void *arg)
 	}
 }
 
-static void *count_as_a_thread(void *arg)
+struct call {
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+static void *as_a_thread(void *call)
 {
-	count_under_lock(arg);
+	const struct call *c = call;
+
+	c->fn(c->arg);
 	return NULL;
 }
 
-TEST(one_holder_at_a_time)
+/* @fn in TASKS tasks, every other one @odd, and in THREADS threads, with 0, 1 and so on. */
+static void run_in_both(void (*fn)(void *), void (*odd)(void *))
 {
 	struct switchto_sched *sched = new_sched(NULL);
+	struct call calls[THREADS];
 	pthread_t threads[THREADS];
 
-	reset();
-	for (int i = 0; i < TASKS; i++)
-		spawn(sched, count_under_lock, NULL);
-	for (int i = 0; i < THREADS; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, count_as_a_thread, NULL), 0);
+	for (long i = TASKS - 1; i >= 0; i--)
+		spawn(sched, i % 2 ? odd : fn, (void *)i);
+	for (long i = 0; i < THREADS; i++) {
+		calls[i] = (struct call){ fn, (void *)(TASKS + i) };
+		assert_int_equal(pthread_create(&threads[i], NULL, as_a_thread, &calls[i]), 0);
+	}
 	assert_int_equal(switchto_sched_run(sched), 0);
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	run_tasks(sched);
+}
+
+TEST(one_holder_at_a_time)
+{
+	reset();
+	run_in_both(count_under_lock, count_under_lock);
 	assert_int_equal(counter, (TASKS + THREADS) * LOOPS(ROUNDS));
 }
 
@@ -157,28 +173,10 @@ static void wait_for_turn(void *turn)
 	switchto_cond_broadcast(&cond);
 }
 
-static void *wait_as_a_thread(void *turn)
-{
-	wait_for_turn(turn);
-	return NULL;
-}
-
 TEST(turns_by_condition)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-	pthread_t threads[THREADS];
-
 	reset();
-	for (long i = TASKS - 1; i >= 0; i--)
-		spawn(sched, wait_for_turn, (void *)i);
-	for (long i = 0; i < THREADS; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, wait_as_a_thread,
-						(void *)(TASKS + i)),
-				 0);
-	assert_int_equal(switchto_sched_run(sched), 0);
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
-	run_tasks(sched);
+	run_in_both(wait_for_turn, wait_for_turn);
 	assert_int_equal(counter, TASKS + THREADS);
 }
 
@@ -457,21 +455,9 @@ static void lock_in_regions(void *arg)
 
 static void all_kinds_of_holders(struct switchto_mutex kind)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-	pthread_t threads[THREADS];
-
 	reset();
 	mutex = kind;
-	for (int i = 0; i < TASKS / 2; i++) {
-		spawn(sched, count_under_lock, NULL);
-		spawn(sched, lock_in_regions, NULL);
-	}
-	for (int i = 0; i < THREADS; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, count_as_a_thread, NULL), 0);
-	assert_int_equal(switchto_sched_run(sched), 0);
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
-	run_tasks(sched);
+	run_in_both(count_under_lock, lock_in_regions);
 	assert_int_equal(counter, (TASKS + THREADS) * LOOPS(ROUNDS));
 	/* It is free again, and as it was. */
 	assert_memory_equal(&mutex, &kind, sizeof(mutex));

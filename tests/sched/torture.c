@@ -30,8 +30,6 @@ enum { DRAINED, FED, FREE };
 /* Of the pipes, the one that io_uring reads and writes. It blocks. */
 enum { AWAITED = PIPES - 1 };
 
-#define USEC 1000LL
-
 static struct {
 	struct switchto_sched *sched;
 	unsigned int workers, ops, helpers;
@@ -81,30 +79,10 @@ static void nap(long ns)
 #ifdef SWITCHTO_SCHED_WINDOWS
 #include "faults.h"
 
-void switchto_sched_window(void);
-
-/* sched_torture_windows: the layer calls this between two atomic steps. Others may come in there. */
-void switchto_sched_window(void)
-{
-	static _Thread_local uint32_t dice;
-	int saved = errno;
-
-	if (!dice)
-		dice = ((uint32_t)(uintptr_t)&dice ^ (uint32_t)round_.seed * 0x9e3779b9U) | 1;
-	switch (random_next(&dice) % 200) {
-	case 0:
-		nap(random_next(&dice) % 200000);
-		break;
-	case 1:
-	case 2:
-		random_delay(&dice, 3000);
-		break;
-	default:
-		break;
-	}
-	errno = saved;
-}
+#define set_windows(of_round) \
+	(windows = (struct windows){ 200, 200000, 2, (uint32_t)(of_round)*0x9e3779b9U })
 #else
+#define set_windows(of_round) ((void)(of_round))
 #define faults_random(seed, one_in) ((void)(one_in))
 #define faults_made(error) 0UL
 #define faults_left() 0L
@@ -782,6 +760,7 @@ static void play_round(uint64_t seed, unsigned int slots_wanted)
 
 	memset(&round_, 0, sizeof(round_));
 	round_.seed = seed;
+	set_windows(seed);
 	a = actor(20000, false);
 	options.slots = 1 + roll(&a, 4);
 	if (slots_wanted)

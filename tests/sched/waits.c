@@ -5,9 +5,6 @@
 #include <malloc.h>
 #include <poll.h>
 
-#define USEC 1000LL
-#define MSEC 1000000LL
-
 static struct switchto_mutex mutex;
 static struct switchto_task *target;
 

@@ -5,8 +5,10 @@
 The file must be one that git knows, or a folder of such. After a # comes the
 anchor of a heading there, as GitHub makes them. No network: links to other
 sites are not checked. And what pages say of the tree is so: none names a line of a file, which the
-next edit moves; the maps have every folder; counts of what is in the tree are right.
+next edit moves; the maps have every folder; counts of what is in the tree, and of the lines of patches,
+are right.
 """
+import glob
 import os
 import re
 import signal
@@ -29,6 +31,7 @@ COUNTS = (
      ("tests/broken/kernel/variants", "tests/broken/library/variants")),
     ("docs/testing.md", r"of the patches' (\d+) need", r"\[[\w-]+\]\n", ("tests/broken/kernel/variants",)),
 )
+PATCHES, PART_ONE = "kernel/patches", [f"{number:04}" for number in range(2, 8)]
 # The page that has a row for each folder, and where these are.
 MAPS = (("CONTRIBUTING.md", ""), ("docs/testing.md", "tests/"))
 UNDERLINE = re.compile(r'^ {0,3}(=+|-+)[ \t]*$')
@@ -115,6 +118,34 @@ def wrong_maps(texts, files):
                 yield f"{page}:1: wanted `{folder}/` of ./{under} in a table, found it in none"
 
 
+def patch_lines(version, numbers):
+    """-> lines that these patches of the series add, and remove"""
+    diffs = "".join(text[text.index("\ndiff --git"):] for number in numbers
+                    for path in glob.glob(f"{PATCHES}/{version}/{number}-*.patch")
+                    for text in [open(path, encoding="utf-8").read()])
+    return tuple(len(re.findall(rf"^{sign}(?!{sign}{sign} )", diffs, re.M)) for sign in (r"\+", "-"))
+
+
+def wrong_patch_lines(texts):
+    """In the table of the patches: their numbers, on 7.3 others where it says so."""
+    page, rows = "docs/kernel.md", 0
+    for row in re.findall(r"^\| (\d{4}.*)", texts["docs/kernel.md"], re.M):
+        first, *cells = row.split(" | ")
+        first, _, other = first.partition("7.3: ")
+        for version, names, cell in zip(("6.12", "7.3"), (first, other or first), cells):
+            found = re.fullmatch(r"\+(\d+) -(\d+)", cell)
+            if found:
+                rows += 1
+                wanted = patch_lines(version, re.findall(r"\b\d{4}\b", names))
+                if tuple(map(int, found.groups())) != wanted:
+                    yield f"{page}:1: {first.strip()}, {version}: wanted {wanted}, found {cell}"
+    wanted = [f"{patch_lines(v, PART_ONE)[0]:,}" for v in ("6.12", "7.3")]
+    if "Part one adds {} lines on 6.12 and {} on 7.3.".format(*wanted) not in texts[page]:
+        yield f"{page}:1: part one: wanted {' and '.join(wanted)} lines, found others"
+    if not rows:
+        yield f"{page}:1: wanted a table of the patches' lines, found none"
+
+
 def main():
     files = known_files()
     folders = {os.path.dirname(f) for f in files}
@@ -155,7 +186,7 @@ def main():
             wrong += 1
             print(f"{page}:{number}: {target}: {fault}")
 
-    for fault in (*wrong_counts(texts), *wrong_maps(texts, files)):
+    for fault in (*wrong_counts(texts), *wrong_maps(texts, files), *wrong_patch_lines(texts)):
         wrong += 1
         print(fault)
     if not links:

@@ -266,6 +266,38 @@ static void heir_has(struct heir *h, bool one, pid_t from, struct verdict *v)
 	CHECK_EQ(v, h->got, one ? from : h->waits ? gettid() : -1);
 }
 
+static void succeed(struct owner *former, struct heir *heir, struct verdict *v)
+{
+	owner_ends(former, v);
+	heir_start(heir, former->w.tid);
+}
+
+/* @act of @a on @former, which is held up at @where. */
+static struct hold *held_at(struct actor *a, enum act act, const struct owner *former,
+			    enum switchto_delay where)
+{
+	struct hold *h;
+
+	actor_start(a, act, former->w.tid);
+	h = hold(0, a->w.tid, where);
+	worker_release(&a->w);
+	await_held(h);
+	return h;
+}
+
+/* The same, and @heir has the TID by the time that it goes on. Did it give the resume? */
+static bool inherited_at(enum act act, struct owner *former, struct heir *heir,
+			 enum switchto_delay where, pid_t *by, struct verdict *v)
+{
+	struct actor actor;
+	struct hold *h = held_at(&actor, act, former, where);
+
+	*by = actor.w.tid;
+	succeed(former, heir, v);
+	let_go(h);
+	return actor_gave(&actor, v);
+}
+
 /* --- a TID changes hands in the middle of a resume ---------------------------------- */
 
 /*
@@ -277,22 +309,12 @@ static void owner_changes_after_its_word(enum act act, bool waits, bool heir_wai
 	struct owner former = { .waits = waits };
 	struct heir heir = { .known = true, .waits = heir_waits };
 	struct verdict v = { 0 };
-	struct actor actor;
-	struct hold *h;
 	bool gave;
 	pid_t by;
 
 	worker_start(&former.w, owns, &former);
 	owner_becomes_known(&former);
-	actor_start(&actor, act, former.w.tid);
-	by = actor.w.tid;
-	h = hold(0, by, SWITCHTO_DELAY_SEEN);
-	worker_release(&actor.w);
-	await_held(h);
-	owner_ends(&former, &v);
-	heir_start(&heir, former.w.tid);
-	let_go(h);
-	gave = actor_gave(&actor, &v);
+	gave = inherited_at(act, &former, &heir, SWITCHTO_DELAY_SEEN, &by, &v);
 	heir_has(&heir, gave, by, &v);
 	if (act != SWITCH_PLAIN)
 		CHECK(&v, !gave);
@@ -312,21 +334,11 @@ static void unknown_owner_changes(enum act act, enum switchto_delay where, bool 
 	struct owner former = { 0 };
 	struct heir heir = { .known = known, .waits = waits };
 	struct verdict v = { 0 };
-	struct actor actor;
-	struct hold *h;
 	bool gave;
 	pid_t by;
 
 	worker_start(&former.w, owns, &former);
-	actor_start(&actor, act, former.w.tid);
-	by = actor.w.tid;
-	h = hold(0, by, where);
-	worker_release(&actor.w);
-	await_held(h);
-	owner_ends(&former, &v);
-	heir_start(&heir, former.w.tid);
-	let_go(h);
-	gave = actor_gave(&actor, &v);
+	gave = inherited_at(act, &former, &heir, where, &by, &v);
 	/* Who it is had not been asked yet: then it is for whoever has the TID now. */
 	heir_has(&heir, where == SWITCHTO_DELAY_EARLY_LIVES && gave, by, &v);
 	verdict_assert(&v);
@@ -363,12 +375,8 @@ TEST_IN(tids, heir_is_resumed_amid_a_resume)
 		struct hold *h;
 
 		worker_start(&former.w, owns, &former);
-		actor_start(&actor, i & 2 ? SWITCH_TIMED : RESUME, former.w.tid);
-		h = hold(0, actor.w.tid, points[i & 1]);
-		worker_release(&actor.w);
-		await_held(h);
-		owner_ends(&former, v);
-		heir_start(&heir, former.w.tid);
+		h = held_at(&actor, i & 2 ? SWITCH_TIMED : RESUME, &former, points[i & 1]);
+		succeed(&former, &heir, v);
 		CHECK_EQ(v, switchto_resume(heir.w.tid), 0);
 		let_go(h);
 		CHECK(v, !actor_gave(&actor, v));
@@ -402,8 +410,7 @@ static void owner_becomes_known_amid(enum act act, enum switchto_delay where, bo
 	let_go(early);
 	await_held(late);
 	if (ends) {
-		owner_ends(&former, &v);
-		heir_start(&heir, former.w.tid);
+		succeed(&former, &heir, &v);
 	}
 	let_go(late);
 	gave = actor_gave(&actor, &v);

@@ -75,6 +75,13 @@ static void begin(struct partner *p, int place)
 	assert_int_equal(switchto_switch(p->w.tid), p->w.tid);
 }
 
+static void begin_bound(struct partner *p, int place)
+{
+	if (!binds)
+		skip();
+	begin(p, place);
+}
+
 static void end(struct partner *p, struct verdict *v)
 {
 	p->ends = true;
@@ -137,9 +144,7 @@ TEST(two_that_switch_are_on_one_cpu)
 	cpu_set_t mine, its;
 	struct partner p;
 
-	if (!binds)
-		skip();
-	begin(&p, SWITCHTO_TOGETHER);
+	begin_bound(&p, SWITCHTO_TOGETHER);
 	for (;;) {
 		switch_until_bound(&p);
 		mine = cpus_of(0);
@@ -162,9 +167,7 @@ TEST(a_resume_gives_the_mask_back)
 {
 	struct partner p;
 
-	if (!binds)
-		skip();
-	begin(&p, SWITCHTO_TOGETHER);
+	begin_bound(&p, SWITCHTO_TOGETHER);
 	for (int i = 0; i < LOOPS(200); i++) {
 		switch_until_bound(&p);
 		p.todo = await_all;
@@ -179,9 +182,7 @@ TEST(a_resume_leaves_those_that_stay)
 {
 	struct partner p;
 
-	if (!binds)
-		skip();
-	begin(&p, SWITCHTO_STAY);
+	begin_bound(&p, SWITCHTO_STAY);
 	switch_until_bound(&p);
 	p.todo = see;
 	CHECK_EQ(v, switchto_resume(p.w.tid), 0);
@@ -202,9 +203,7 @@ TEST(a_timeout_gives_it_back)
 {
 	struct partner p;
 
-	if (!binds)
-		skip();
-	begin(&p, SWITCHTO_STAY);
+	begin_bound(&p, SWITCHTO_STAY);
 	switch_until_bound(&p);
 	tell(&p, time_out);
 	CHECK(v, CPU_EQUAL(&p.seen, &all));
@@ -224,9 +223,7 @@ TEST(a_short_timeout_leaves_it)
 {
 	struct partner p;
 
-	if (!binds)
-		skip();
-	begin(&p, SWITCHTO_TOGETHER);
+	begin_bound(&p, SWITCHTO_TOGETHER);
 	do {
 		switch_until_bound(&p);
 		tell(&p, time_out_soon);
@@ -256,9 +253,7 @@ TEST(a_pending_resume_gives_it_back)
 {
 	struct partner p;
 
-	if (!binds)
-		skip();
-	begin(&p, SWITCHTO_TOGETHER);
+	begin_bound(&p, SWITCHTO_TOGETHER);
 	for (int i = 0; i < LOOPS(100); i++) {
 		switch_until_bound(&p);
 		tell(&p, wait_with_pending);

@@ -211,7 +211,7 @@ expect 1 'wanted some to pass, found none$' adopters same 'tests ended'
 expect 1 'wanted them to run to the end' adopters same 'ok one' 'ok two'
 expect 1 'none: wanted the results of vm/bench --servers, found none$' bench/tables.py --servers "$scratch/none"
 expect 1 'none: wanted the results of vm/bench --host, found none$' bench/tables.py --host "$scratch/none"
-expect 1 'wanted a folder with servers-\*.json, found none in it$' bench/servers/table.py "$scratch"
+expect 1 'wanted a folder with servers-\*.json, found none in it$' bench/echo.py "$scratch"
 expect 1 'wanted a folder with calls-\*.json, found none in it$' bench/calls.py "$scratch"
 
 # Servers: the bounds of tasks when requests block, the epoll loop makes 1000/s at 6 ms.
@@ -228,7 +228,7 @@ servers() {
 	line 'tasks swap epoll announced' 0 true "$1" "$2" 0 >> "$scratch/servers-time.json"
 	line 'tasks swap epoll' 200 false 200 0 "$3" >> "$scratch/servers-time.json"
 	block=0 line 'tasks swap epoll' 200 false 200 0 5000000 >> "$scratch/servers-time.json"
-	bench/servers/table.py "$scratch"
+	bench/echo.py "$scratch"
 }
 expect 0 '' servers 2500 3000000 7000000
 expect 1 ": 2.40 x the epoll loop's requests/s, wanted at least 2.5$" servers 2400 3000000 2000000

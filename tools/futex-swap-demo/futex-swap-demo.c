@@ -19,9 +19,7 @@
  *			futex(own, FUTEX_WAIT, NOT_MY_TURN);
  *	swap		futex(own, FUTEX_SWAP, NOT_MY_TURN, NULL, partner);
  *
- * Every turn finds a counter as the turn before left it, and adds one. The counter is a plain
- * variable: only the hand-over protects it.
- *
+ * Every turn adds one to a counter, a plain variable: only the hand-over protects it.
  * This file is the whole program: cc -std=c11 -O2 -pthread futex-swap-demo.c
  */
 #define _GNU_SOURCE
@@ -36,7 +34,6 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
 #include <linux/futex.h>
 
 /* Whatever the installed header says: one of the series of 2020 has 13, which is FUTEX_LOCK_PI2. */
@@ -46,11 +43,9 @@
 enum { EXIT_USAGE = 2, EXIT_SKIP = 77 };
 enum { NOT_MY_TURN, MY_TURN };
 
-/* A cache line each: no false sharing between the words. */
 static struct {
-	_Alignas(64) _Atomic uint32_t turn;
+	_Alignas(64) _Atomic uint32_t turn; /* in a cache line of its own */
 } player[2];
-
 static bool swaps; /* the mode */
 static long iterations = 100000, counter;
 
@@ -95,16 +90,9 @@ static void *play(void *is_second)
 	return is_second;
 }
 
-static long long now_ns(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return time.tv_sec * 1000000000LL + time.tv_nsec;
-}
-
 static void run(const char *mode)
 {
+	struct timespec from, to;
 	pthread_t second;
 	long long ns;
 
@@ -114,9 +102,10 @@ static void run(const char *mode)
 	errno = pthread_create(&second, NULL, play, player);
 	if (errno)
 		die("pthread_create");
-	ns = now_ns();
+	clock_gettime(CLOCK_MONOTONIC, &from);
 	play(NULL);
-	ns = now_ns() - ns;
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	ns = (to.tv_sec - from.tv_sec) * 1000000000LL + to.tv_nsec - from.tv_nsec;
 	pthread_join(second, NULL);
 	/* There and back are two switches. */
 	printf("%s: completed %ld swap and back iterations in %lld ns: %lld ns per swap\nPASS\n",

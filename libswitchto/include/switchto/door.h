@@ -116,7 +116,7 @@ extern "C" {
  *
  * Return: @fd, or the new descriptor, or -1 and errno.
  *
- * errno: EEXIST, the file is not empty; those of memfd_create(2), ftruncate(2), fcntl(2) and
+ * errno: EEXIST, the file is not empty; the errors of memfd_create(2), ftruncate(2), fcntl(2) and
  * mmap(2).
  *
  * Thread-safe. Not async-signal-safe.
@@ -137,7 +137,7 @@ int switchto_door_create(int fd);
  * @flags is wrong; EPERM, the file is not sealed against truncation and more seals, or it is sealed
  * against writing; ENOTSUP, this thread has no robust list of the wanted form (another C library, a
  * bare clone(2)); ENOMEM, also for the limit of locked memory; the initialization errors of
- * switchto.h; those of fstat(2) and mmap(2).
+ * switchto.h; the errors of fstat(2) and mmap(2).
  *
  * Thread-safe. Not async-signal-safe, not async-cancel-safe. Registers the thread.
  */

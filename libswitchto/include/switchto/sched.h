@@ -639,7 +639,9 @@ int switchto_sleep_until(const struct timespec *deadline);
  *
  * In it the task may block, or compute for long, without stopping its slot. If the region takes
  * more than some 20 us, the other tasks of the slot go on. If the slot's last region took so long,
- * they go on at once. In a region, call only what never waits, such as switchto_unpark(), and
+ * they go on at once. Where the kernel tells of tasks that sleep, they go on as soon as the region
+ * sleeps; but if it computes, within 10 ms, and at once if the slot's last region did, too. In a
+ * region, call only what never waits, such as switchto_unpark(), and
  * switchto_block_end(). What would wait fails with EINVAL there. But switchto_mutex_lock() and
  * switchto_end() wait, since no cancellation ends them anyway. Regions do not nest.
  *

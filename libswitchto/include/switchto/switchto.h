@@ -243,9 +243,9 @@ pid_t switchto_switch_until(pid_t tid, const struct timespec *deadline);
  * gets its own mask back with a resume (not with SWITCHTO_STAY), also with a pending one; when
  * a wait or switch of it times out, if two ticks (8 ms with CONFIG_HZ=250) have passed since
  * the resume before; when it forks or ends; and by this call with SWITCHTO_FREE. A mask that
- * a cpuset or the program sets meanwhile is respected. But it may be lost if the program sets
- * that of the one CPU to which the thread is bound, or sets it just when another thread
- * switches to this one. Make a thread SWITCHTO_FREE before its mask is set.
+ * a cpuset or the program sets meanwhile is respected. But it may be lost if it is
+ * just the CPU to which the thread is bound, or is set just when another thread switches to this
+ * one. Make a thread SWITCHTO_FREE before its mask is set.
  *
  * Until then the thread's affinity is one CPU. The thread sees that itself, and so do the
  * threads and programs that it starts, except by fork(2). (A child of _Fork() or clone(2) has
@@ -254,8 +254,8 @@ pid_t switchto_switch_until(pid_t tid, const struct timespec *deadline);
  * SWITCHTO_FREE, too, or be let go: switchto_let_go(). A bound thread can't become
  * SCHED_DEADLINE (EPERM).
  *
- * Return: what it was before, or -1 and errno: EINVAL, @place is none of the three; the initialization
- * errors.
+ * Return: what it was before, or -1 and errno: EINVAL, @place is none of the three; the
+ * initialization errors.
  *
  * Thread-safe. Not async-signal-safe, not async-cancel-safe.
  */
@@ -287,23 +287,24 @@ enum { SWITCHTO_FREE, SWITCHTO_TOGETHER, SWITCHTO_STAY };
  *		sleeps on purpose, and keeps the place. The kernel reads it until the thread ends
  *		or calls this again
  *
- * For schedulers. If the thread that has the place goes to sleep anywhere but in a switch or a wait
- * of this library, or ends, the place comes back: the lender's switch or wait fails with EINPROGRESS,
- * and returns minus the TID of that thread. If the lender was resumed as well, it returns that, and is
- * not told. The thread goes on when it wakes up, and is not told either. Its sleep may even be over: it
- * may have been woken while it went to sleep. A task of the scheduling layer must not call this.
+ * For schedulers. The place comes back if the thread that has it goes to sleep anywhere but in a
+ * switch or a wait of this library, or ends. Then the lender's switch or wait fails with
+ * EINPROGRESS, and returns minus the TID of that thread. If the lender was resumed as well, its
+ * call returns for the resume instead. The thread that went to sleep learns nothing of this, and
+ * goes on when it wakes up. Its sleep may be over already. A task of the scheduling layer must not
+ * call this.
  *
- * A place is lent only to a thread that takes part, that belongs to the same process, and that waits
- * already when it is switched to. If a thread that has a place switches to another one, the place
- * comes back.
+ * A place is lent only to a thread that takes part, belongs to the same process, and waits already
+ * when it is switched to. If a thread that has a place switches to any other thread, the place comes
+ * back.
  *
- * Return: 0, or -1 and errno: EINVAL, a bad argument, or this kernel has no PR_FUTEX_LOAN; ENOSYS, the
- * backend is another one; EFAULT, @keeps is outside the address space; ENOMEM; the initialization
- * errors.
+ * Return: 0, or -1 and errno: EINVAL, a bad argument, or this kernel has no PR_FUTEX_LOAN; ENOSYS,
+ * the backend is another one; EFAULT, @keeps is outside the address space; ENOMEM; the
+ * initialization errors.
  *
- * Rests on prctl(PR_FUTEX_LOAN), kernel/futex/loan.c of the patches for Linux 6.12 and 7.3. About 20
- * instructions for each switch that passes a place on. Thread-safe. Not
- * async-signal-safe. It orders nothing: what the threads share is ordered by their switches.
+ * Rests on prctl(PR_FUTEX_LOAN), kernel/futex/loan.c of the patches for Linux 6.12 and 7.3. Takes
+ * some 20 instructions for each switch that passes a place on. Thread-safe. Not async-signal-safe.
+ * It orders nothing: the switches of the threads order what they share.
  */
 int switchto_lend(int how, const void *keeps);
 

@@ -10,13 +10,17 @@ import statistics
 import subprocess
 import sys
 
+import kept
+from render import table
+
+THREADS = "thread per connection"
 # Title, program and arguments, environment. All with the engine epoll, as the other tables.
 SERVERS = (
     ("epoll loop", ["epoll"], {}),
     ("io_uring loop", ["io_uring"], {}),
     ("Boost.Asio", ["asio"], {}),
     ("Go", ["go"], {}),
-    ("thread per connection", ["threads"], {}),
+    (THREADS, ["threads"], {}),
     ("tasks on one slot, free", ["tasks"], {"SWITCHTO_PLACE": "free"}),
     ("tasks on one slot", ["tasks"], {}),
     ("**tasks**, a slot for each CPU", ["tasks", "slots"], {}),
@@ -31,6 +35,7 @@ LOADS = (
     ("1,000 connections", 1000, 60000, []),
     ("64 connections, every 16th request blocks for 1 ms", 64, 30000, ["--block", "1000"]),
 )
+FIGURES = ("requests_per_s", "server_ns", "clients_ns", "p50", "p99")
 
 
 def measure(programs, out, rounds):
@@ -47,30 +52,29 @@ def measure(programs, out, rounds):
                      path, *command[1:]], env={**os.environ, "SWITCHTO_ENGINE": "epoll", **env},
                     stdout=subprocess.PIPE, timeout=300, check=True).stdout
                 run = json.loads(text)
-                found.setdefault(load, {}).setdefault(title, []).append(
-                    [run["requests_per_s"], run["server_ns"], run["clients_ns"],
-                     run["latency"]["p50"], run["latency"]["p99"]])
-    with open(out, "w", encoding="utf-8") as file:
-        json.dump(found, file, indent=1)
+                row = found.setdefault((load, title), {"load": load, "server": title})
+                for name in FIGURES:
+                    row.setdefault(name, []).append((run | run["latency"])[name])
+    kept.write(out, {"servers": {"rows": list(found.values())}})
 
 
-def table(path):
-    with open(path, encoding="utf-8") as file:
-        found = json.load(file)
-    for load, rows in found.items():
-        base = statistics.median(run[0] for run in rows["thread per connection"])
-        print(f"**{load}** (medians of {len(rows['thread per connection'])} alternating rounds)\n")
-        print("| server | requests/s | lowest to highest | of threads' | CPU of the server, "
-              "of the clients, us per request | p50, us | p99, us |")
-        print("|---|---:|---:|---:|---:|---:|---:|")
-        for title, runs in rows.items():
-            rate, server, clients, p50, p99 = (statistics.median(column)
-                                               for column in zip(*runs))
-            rates = [run[0] for run in runs]
-            print(f"| {title} | {rate:,.0f} | {min(rates):,.0f} to {max(rates):,.0f} | "
-                  f"{rate / base:.2f} | {server / 1000:.1f}, {clients / 1000:.1f} | "
-                  f"{p50 / 1000:,.0f} | {p99 / 1000:,.0f} |")
-        print()
+def tables(path):
+    rows = kept.read(path)["servers"]["rows"]
+    for load in dict.fromkeys(row["load"] for row in rows):
+        runs = {row["server"]: row for row in rows if row["load"] == load}
+        base = statistics.median(runs[THREADS]["requests_per_s"])
+        made = []
+        for title, run in runs.items():
+            rate, server, clients, p50, p99 = (statistics.median(run[name]) for name in FIGURES)
+            rates = run["requests_per_s"]
+            made.append([title, f"{rate:,.0f}", f"{min(rates):,.0f} to {max(rates):,.0f}",
+                         f"{rate / base:.2f}", f"{server / 1000:.1f}, {clients / 1000:.1f}",
+                         f"{p50 / 1000:,.0f}", f"{p99 / 1000:,.0f}"])
+        rounds = len(runs[THREADS]["requests_per_s"])
+        print(f"**{load}** (medians of {rounds} alternating rounds)\n",
+              *table(["server", "requests/s", "lowest to highest", "of threads'",
+                      "CPU of the server, of the clients, us per request", "p50, us", "p99, us"],
+                     made), "", sep="\n")
 
 
 def main():
@@ -81,11 +85,11 @@ def main():
     parser.add_argument("out", nargs="?", help="the file to write")
     args = parser.parse_args()
     if args.table:
-        table(args.table)
+        tables(args.table)
     elif args.out:
         measure(args.programs, args.out, args.rounds)
     else:
-        sys.exit("host.py: wanted PROGRAMS and OUT, or --table FILE; found neither")
+        sys.exit("echo_host.py: wanted PROGRAMS and OUT, or --table FILE; found neither")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import os
 import signal
 import sys
 
+from render import table
+
 CONNECTIONS = (1, 64, 1000, 10000)
 # In the order of the tables. As results name them: the server, of tasks the backend and engine.
 TITLES = {
@@ -40,7 +42,7 @@ PARKED = 1.10           # instructions beside 100,000 parked tasks, of those wit
 
 
 def read(folder):
-    """-> {"state": ..., "time_state": ..., "left_out": [reason], "insn": rows, "times": rows}"""
+    """-> the parts "insn" and "times"; what could not run is left out of "insn"."""
     insn, times, left_out = {}, [], {}
     for path in sorted(glob.glob(os.path.join(folder, "servers-*.json"))):
         name = os.path.basename(path)[len("servers-"):-len(".json")]
@@ -57,8 +59,9 @@ def read(folder):
                     row[str(run["connections"])] = run["server_ns"]
                     if "idle_user" in run:
                         row[f"idle {run['connections']}"] = [run["idle_user"], run["idle_kernel"]]
-    return {"state": line(folder, "state.txt"), "time_state": line(folder, "time-state.txt"),
-            "left_out": list(left_out), "insn": list(insn.values()), "times": times}
+    return {"insn": {"state": line(folder, "state.txt"), "left out": list(left_out),
+                     "rows": list(insn.values())},
+            "times": {"state": line(folder, "time-state.txt"), "rows": times}}
 
 
 def time_row(run):
@@ -77,13 +80,8 @@ def line(folder, name):
 
 # ---------------------------------------------------------------- tables, in Markdown
 
-def table(head, rows):
-    return ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1),
-            *("| " + " | ".join(row) + " |" for row in rows)]
-
-
 def insn_table(data):
-    rows = {(row["kernel"], row["server"]): row for row in data["insn"]}
+    rows = {(row["kernel"], row["server"]): row for row in data["insn"]["rows"]}
     made = []
     for kernel in ("patched", "stock"):
         base = rows.get((kernel, "epoll"), {})
@@ -103,9 +101,7 @@ def insn_cell(row, base, number):
 
 
 def time_table(data, load):
-    rows = {row["server"]: row for row in data["times"] if row["load"] == load}
-    if not rows:
-        return ["No run yet."]
+    rows = {row["server"]: row for row in data["times"]["rows"] if row["load"] == load}
     return table(["server", "requests/s", "p50, us", "p99, us", "p99.9, us"],
                  [[title, f"{rows[server]['requests_per_s']:,.0f}",
                    *(f"{rows[server][figure] / 1000:,.0f}" for figure in FIGURES[1:])]
@@ -114,7 +110,7 @@ def time_table(data, load):
 
 def memory_table(data):
     """Of a connection, at the largest two numbers of them: in user space, and in the kernel."""
-    rows = {row["server"]: row for row in data["insn"] if row["kernel"] == "patched"}
+    rows = {row["server"]: row for row in data["insn"]["rows"] if row["kernel"] == "patched"}
     made = []
     for server, title in TITLES.items():
         cells = [rows[server].get(f"idle {n}") if server in rows else None
@@ -122,37 +118,33 @@ def memory_table(data):
         if any(cells):
             made.append([title] + [f"{figure / 1024:.1f}" if cell else "" for cell in cells
                                    for figure in (cell or (0, 0))])
-    if not made:
-        return ["No run yet."]
     return table(["KiB", *(f"{n:,}: {part}" for n in CONNECTIONS[2:]
                            for part in ("server", "kernel"))], made)
 
 
 def delay_table(data):
-    rows = {(row["load"], row["server"]): row for row in data["times"]}
+    rows = {(row["load"], row["server"]): row for row in data["times"]["rows"]}
     made = []
     for server, title in TITLES.items():
         row, without = rows.get(("delay", server)), rows.get(("no delay", server))
         if row:
             made.append([title, *(f"{row[figure] / 1000:,.0f}" for figure in FIGURES[1:]),
                          f"{without['p99'] / 1000:,.0f}" if without else ""])
-    if not made:
-        return ["No run yet."]
     return table(["server", "p50, us", "p99, us", "p99.9, us", "p99 without blocks, us"], made)
 
 
 def state(data):
-    made = [f"Instructions: {data['state']}."]
-    if data["time_state"]:
-        made.append(f"Times: {data['time_state']}.")
-    return made + [f"Left out: {reason}." for reason in data["left_out"]]
+    made = [f"Instructions: {data['insn']['state']}."]
+    if data["times"]["state"]:
+        made.append(f"Times: {data['times']['state']}.")
+    return made + [f"Left out: {reason}." for reason in data["insn"].get("left out", ())]
 
 
 # ---------------------------------------------------------------- bounds
 
 def gates(data):
     """-> [(passed, text)]"""
-    rows = {(row["load"], row["server"]): row for row in data["times"]}
+    rows = {(row["load"], row["server"]): row for row in data["times"]["rows"]}
     made = parked_gate(data)
     for engine in ("epoll", "io_uring"):
         tasks = f"tasks swap {engine}"
@@ -182,7 +174,7 @@ def gates(data):
 
 
 def parked_gate(data):
-    rows = {row["server"]: row for row in data["insn"] if row["kernel"] == "patched"}
+    rows = {row["server"]: row for row in data["insn"]["rows"] if row["kernel"] == "patched"}
     beside, alone = (rows.get(f"tasks swap epoll{more}", {}).get("64") for more in (" parked", ""))
     if not beside or not alone:
         return []
@@ -194,8 +186,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
     data = read(parser.parse_args().folder)
-    if not data["insn"] and not data["times"]:
-        sys.exit("table.py: wanted a folder with servers-*.json, found none in it")
+    if not data["insn"]["rows"] and not data["times"]["rows"]:
+        sys.exit("echo.py: wanted a folder with servers-*.json, found none in it")
     print("Instructions per request:", "", *insn_table(data), "", sep="\n")
     print("Memory of an idle connection:", "", *memory_table(data), "", sep="\n")
     for load, title in (("plain", "Times, 64 connections"),
@@ -209,7 +201,7 @@ def main():
     for passed, text in found:
         print(f"{'PASS' if passed else 'FAIL'}  {text}")
     failed = [text for passed, text in found if not passed]
-    sys.exit(f"table.py: {'; '.join(failed)}" if failed else 0)
+    sys.exit(f"echo.py: {'; '.join(failed)}" if failed else 0)
 
 
 if __name__ == "__main__":
