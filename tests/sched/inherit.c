@@ -355,3 +355,171 @@ TEST(each_has_its_own_again)
 	race(0, true);
 	race(SWITCHTO_STEAL, false);
 }
+
+/* --- tasks that end --- */
+
+/* The weight says what the task's own priority is. */
+static void check_own(void *queue, const struct switchto_entry *entry)
+{
+	(void)queue;
+	CHECK_EQ(&verdict, entry->attr.priority, entry->attr.weight);
+}
+
+static struct switchto_policy checking(void)
+{
+	struct switchto_policy policy = switchto_priority;
+
+	policy.end = check_own;
+	return policy;
+}
+
+static struct switchto_task *weighted_handle(struct switchto_sched *sched, void (*fn)(void *),
+					     void *arg, unsigned int priority)
+{
+	const struct switchto_task_attr attr = { .priority = (int)priority, .weight = priority };
+	struct switchto_task *task;
+
+	CHECK_EQ(&verdict, switchto_spawn(sched, fn, arg, &attr, &task), 0);
+	return task;
+}
+
+static void lock_once(void *arg)
+{
+	(void)arg;
+	lock(0);
+	unlock(0);
+}
+
+static void end_when_raised(void *arg)
+{
+	struct switchto_task *waits;
+
+	(void)arg;
+	lock(0);
+	waits = weighted_handle(NULL, lock_once, NULL, 9);
+	yield();
+	CHECK_EQ(&verdict, switchto_detach(waits), 0);
+	unlock(0);
+}
+
+TEST(policy_ends_own_attributes)
+{
+	const struct switchto_policy policy = checking();
+	struct switchto_sched *sched = new_sched_with(&policy, 0, 1);
+
+	assert_int_equal(switchto_detach(weighted_handle(sched, end_when_raised, NULL, 1)), 0);
+	run_tasks(sched);
+}
+
+static void try_briefly(void *seed)
+{
+	uint32_t dice = (uint32_t)(uintptr_t)seed | 1;
+	struct switchto_mutex *mutex = &shared[random_next(&dice) % MUTEXES];
+	const struct timespec at = in(random_next(&dice) % 50000);
+
+	if (!(random_next(&dice) % 4)) {
+		CHECK_EQ(&verdict, switchto_mutex_lock(mutex), 0);
+	} else if (switchto_mutex_lock_until(mutex, &at)) {
+		CHECK_EQ(&verdict, errno, ETIMEDOUT);
+		return;
+	}
+	if (random_next(&dice) % 2)
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(mutex), 0);
+}
+
+static void spawn_brief(void *seed)
+{
+	uint32_t dice = (uint32_t)(uintptr_t)seed;
+	struct switchto_task *tasks[8];
+
+	for (int i = 0; i < LOOPS(300); i++) {
+		for (int j = 0; j < 8; j++)
+			tasks[j] = weighted_handle(NULL, try_briefly,
+						   (void *)(uintptr_t)random_next(&dice),
+						   random_next(&dice) % SWITCHTO_PRIORITIES);
+		for (int j = 0; j < 8; j++)
+			CHECK_EQ(&verdict, switchto_join(tasks[j]), 0);
+	}
+}
+
+static void *run_other(void *sched)
+{
+	CHECK_EQ(&verdict, switchto_sched_run(sched), 0);
+	CHECK_EQ(&verdict, switchto_sched_destroy(sched), 0);
+	return NULL;
+}
+
+static void race_briefly(unsigned int flags, bool strict)
+{
+	const struct switchto_policy policy = checking();
+	struct switchto_sched *sched = new_sched_with(&policy, flags, slots);
+	struct switchto_sched *other = new_sched_with(&policy, 0, 1);
+	pthread_t thread, runs;
+
+	for (int i = 0; i < MUTEXES; i++)
+		shared[i] = strict ? (struct switchto_mutex)SWITCHTO_MUTEX_STRICT :
+				     (struct switchto_mutex){ 0 };
+	for (uintptr_t i = 1; i <= 2; i++)
+		assert_int_equal(switchto_detach(weighted_handle(sched, spawn_brief,
+								 (void *)i, 3)),
+				 0);
+	assert_int_equal(switchto_detach(weighted_handle(other, spawn_brief, (void *)3, 3)), 0);
+	atomic_store(&over, false);
+	assert_int_equal(pthread_create(&thread, NULL, lock_in_thread, NULL), 0);
+	assert_int_equal(pthread_create(&runs, NULL, run_other, other), 0);
+	run_in_time(sched);
+	pthread_join(runs, NULL);
+	atomic_store(&over, true);
+	pthread_join(thread, NULL);
+	verdict_assert(&verdict);
+	for (int i = 0; i < MUTEXES; i++)
+		assert_true(shared[i].word == (strict ? SWITCHTO_STRICT : 0) && !shared[i].waiters);
+}
+
+/* Also of two schedulers, and beside a thread. */
+TEST(brief_tasks_give_up)
+{
+	race_briefly(0, false);
+	race_briefly(0, true);
+	race_briefly(SWITCHTO_STEAL, false);
+}
+
+/* --- a policy that is wrong --- */
+
+static void inherit_more(struct switchto_task_attr *attr, const struct switchto_task_attr *from)
+{
+	attr->priority = from->priority + 1;
+}
+
+static atomic_int arrived;
+
+/* Two wait for each other, until their deadlines. */
+static void in_circle(void *arg)
+{
+	const int mine = arg != NULL;
+	const struct timespec at = in(20000000);
+
+	lock(mine);
+	atomic_fetch_add(&arrived, 1);
+	while (atomic_load(&arrived) < 2)
+		yield();
+	CHECK_ERR(&verdict, switchto_mutex_lock_until(&mutexes[!mine], &at), ETIMEDOUT);
+	atomic_fetch_add(&arrived, 1);
+	while (atomic_load(&arrived) < 4)
+		yield();
+	unlock(mine);
+}
+
+TEST(circle_ends)
+{
+	struct switchto_policy policy = switchto_priority;
+	struct switchto_sched *sched;
+
+	policy.inherit = inherit_more;
+	sched = new_sched_with(&policy, 0, slots);
+	atomic_store(&arrived, 0);
+	spawn(sched, in_circle, NULL);
+	spawn(sched, in_circle, &policy);
+	run_in_time(sched);
+}

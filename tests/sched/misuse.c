@@ -615,6 +615,14 @@ static struct switchto_policy counting(void)
 					 .conserving = true };
 }
 
+static int destroy_in_child(void *sched)
+{
+	if (switchto_policy_queue(sched, 0) || errno != EPERM)
+		return 1;
+	destroys = 0;
+	return switchto_sched_destroy(sched) || destroys != (int)slots;
+}
+
 TEST(policy_begins_and_ends)
 {
 	const struct switchto_policy policy = counting();
@@ -642,6 +650,7 @@ TEST(policy_begins_and_ends)
 		assert_null(switchto_policy_queue(NULL, 0));
 		assert_int_equal(errno, EINVAL);
 		assert_int_equal(destroys, 0);
+		assert_int_equal(in_a_child(destroy_in_child, sched), 0);
 		assert_int_equal(switchto_sched_destroy(sched), 0);
 		assert_int_equal(destroys, slots);
 		verdict_assert(&verdict);
@@ -673,6 +682,34 @@ static int run_none(void *arg)
 TEST(conserving_policy)
 {
 	assert_true(was_aborted(in_a_child(run_none, NULL)));
+}
+
+static void compute_and_yield(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < 5; i++) {
+		const long long until = thread_cpu_ns() + 2 * MSEC;
+
+		while (thread_cpu_ns() < until)
+			;
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	}
+}
+
+/* Thieves take tasks out of its queues, and put those back that are bound to a slot. */
+TEST(conserving_beside_thieves)
+{
+	struct switchto_sched *sched = new_sched_with(&switchto_priority, SWITCHTO_STEAL, slots);
+
+	for (int i = 0; i < 8; i++) {
+		struct switchto_task *task;
+
+		assert_int_equal(switchto_spawn_on(sched, i % 2 ? 0 : SWITCHTO_ANY,
+						   compute_and_yield, NULL, NULL, &task),
+				 0);
+		assert_int_equal(switchto_detach(task), 0);
+	}
+	run_tasks(sched);
 }
 
 /* --- a handler that interrupts the scheduler --- */

@@ -2,7 +2,10 @@
 #define _GNU_SOURCE
 #include "inherit.h"
 
-/* That of @task, which has begun. */
+/* A chain of more tasks passes nothing on: so one that a policy's inherit makes endless ends. */
+enum { LONGEST_CHAIN = 1024 };
+
+/* That of @task, which has begun, and has not ended. */
 static struct inherit *of_task(struct switchto_task *task)
 {
 	if (!task->inherit) {
@@ -56,12 +59,12 @@ static void make_due(struct inherit *of)
 	link_due(of, __atomic_load_n(&of->task->slot, __ATOMIC_RELAXED));
 }
 
-/* What @of inherits is another: so is what it passes on, and so on. A circle ends, as nothing changes. */
+/* What @of inherits has changed: so may what it passes on, and so on. */
 static void update(struct inherit *of)
 {
 	struct switchto_task_attr attr;
 
-	for (; of; of = of->holder) {
+	for (int i = 0; of && i < LONGEST_CHAIN; i++, of = of->holder) {
 		make_due(of);
 		if (!of->mutex)
 			return;
@@ -93,32 +96,31 @@ static void unlink_wait(struct inherit *of)
 	update(of->holder);
 }
 
-/* Those in *@list that wait for @mutex, to @holder. False: there are none. */
-static bool move(struct inherit **list, const struct switchto_mutex *mutex, struct inherit *holder)
+/*
+ * Those in *@list that wait for @mutex, or NULL: for any, to @holder. False: there are none; then @holder
+ * may have ended, and is not looked at.
+ */
+static bool move(struct inherit **list, const struct switchto_mutex *mutex,
+		 struct switchto_task *holder)
 {
 	struct inherit *of, *rest = NULL;
-	bool any = false;
 
 	while ((of = *list)) {
-		if (of->mutex != mutex) {
+		if (mutex && of->mutex != mutex) {
 			list = &of->next;
 			continue;
 		}
 		*list = of->next;
 		of->next = rest;
 		rest = of;
-		any = true;
 	}
+	if (!rest)
+		return false;
 	for (; rest; rest = of) {
 		of = rest->next;
-		link_to(rest, holder);
+		link_to(rest, holder ? of_task(holder) : NULL);
 	}
-	return any;
-}
-
-static struct inherit *of_holder(struct switchto_task *holder)
-{
-	return holder ? of_task(holder) : NULL;
+	return true;
 }
 
 void switchto_inherit_give_up(struct switchto_task *task)
@@ -133,11 +135,19 @@ void switchto_inherit_leave(struct switchto_task *task, const struct switchto_mu
 	struct inherit *of = of_task(task);
 
 	switchto_inherit_give_up(task);
-	if (!move(&of->waits, mutex, of_holder(holder)))
+	if (!move(&of->waits, mutex, holder))
 		return;
 	make_due(of);
 	if (holder)
 		update(of_task(holder));
+}
+
+/* @holder has @mutex: those of the scheduler's list that wait for it are its own. */
+static bool take_waits(struct switchto_task *holder, const struct switchto_mutex *mutex)
+{
+	if (holder->inherit && holder->inherit->mutex == mutex)
+		unlink_wait(holder->inherit);
+	return move(&holder->sched->waits, mutex, holder);
 }
 
 void switchto_inherit_wait(struct switchto_task *task, const struct switchto_mutex *mutex,
@@ -149,34 +159,36 @@ void switchto_inherit_wait(struct switchto_task *task, const struct switchto_mut
 	if (holder == task)
 		return;
 	switchto_inherit_leave(task, mutex, holder);
+	if (holder)
+		take_waits(holder, mutex);
 	of->mutex = mutex;
 	of->passes_on = attr_of(of);
-	link_to(of, of_holder(holder));
+	link_to(of, holder ? of_task(holder) : NULL);
 	update(of->holder);
 }
 
 void switchto_inherit_has(struct switchto_task *task, const struct switchto_mutex *mutex)
 {
 	switchto_inherit_give_up(task);
-	if (task->sched->waits && move(&task->sched->waits, mutex, of_task(task)))
+	if (take_waits(task, mutex))
 		make_due(of_task(task));
 }
 
 void switchto_inherit_pass(struct switchto_task *task, const struct switchto_mutex *mutex,
 			   struct switchto_task *next)
 {
-	struct inherit *of = task->inherit, *to = of_holder(next);
+	struct inherit *of = task->inherit;
 	bool any;
 
-	if (to)
+	if (next)
 		switchto_inherit_give_up(next);
-	any = move(&task->sched->waits, mutex, to);
-	if (of && move(&of->waits, mutex, to)) {
+	any = move(&task->sched->waits, mutex, next);
+	if (of && move(&of->waits, mutex, next)) {
 		make_due(of);
 		any = true;
 	}
-	if (to && any)
-		make_due(to);
+	if (next && any)
+		make_due(of_task(next));
 }
 
 /* Inside of its slot. */
@@ -225,16 +237,13 @@ void switchto_inherit_change(struct slot *slot, struct switchto_task *task,
 	inherit_unlock(slot->sched);
 }
 
-/* With the lock: those who make it due find the slot whose list it is in. */
 void switchto_inherit_move(struct switchto_task *task, struct slot *slot)
 {
-	inherit_lock(slot->sched);
 	if (task->inherit && task->inherit->due) {
 		unlink_due(task->inherit, task->slot);
 		link_due(task->inherit, slot);
 	}
 	__atomic_store_n(&task->slot, slot, __ATOMIC_RELAXED);
-	inherit_unlock(slot->sched);
 }
 
 void switchto_inherit_end(struct switchto_task *task)
@@ -242,8 +251,12 @@ void switchto_inherit_end(struct switchto_task *task)
 	struct inherit *of = task->inherit;
 
 	inherit_lock(task->sched);
+	switchto_inherit_give_up(task);
+	move(&of->waits, NULL, NULL);
 	if (of->due)
 		unlink_due(of, task->slot);
+	if (of->raised)
+		set_attr(of);
 	*of = (struct inherit){ 0 };
 	task->inherit = NULL;
 	inherit_unlock(task->sched);

@@ -218,6 +218,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	NO_CANCELLATION;
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct switchto_sched_options chosen = { 0 };
+	pthread_mutexattr_t recursive;
 	struct switchto_sched *sched;
 	size_t size;
 	int error = 0;
@@ -267,7 +268,10 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	error = choose_block(sched);
 	switchto_worker_take_model(sched);
 	pthread_mutex_init(&sched->lock, NULL);
-	pthread_mutex_init(&sched->passing, NULL);
+	pthread_mutexattr_init(&recursive);
+	pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&sched->passing, &recursive);
+	pthread_mutexattr_destroy(&recursive);
 	while (!error && sched->slots < chosen.slots) {
 		error = begin_slot(&sched->slot[sched->slots++], sched);
 	}
@@ -303,10 +307,18 @@ const char *switchto_sched_engine(const struct switchto_sched *sched)
 	return sched->has_rings ? "io_uring" : "epoll";
 }
 
+/* 0 or an error number. */
+static int bad_sched(const struct switchto_sched *sched)
+{
+	return !sched ? EINVAL : is_parents(sched) ? EPERM : 0;
+}
+
 void *switchto_policy_queue(struct switchto_sched *sched, unsigned int slot)
 {
-	if (!sched || slot >= sched->slots) {
-		errno = EINVAL;
+	const int error = bad_sched(sched);
+
+	if (error || slot >= sched->slots) {
+		errno = error ? error : EINVAL;
 		return NULL;
 	}
 	return sched->wrapped ? switchto_wrapper_queue(&sched->slot[slot]) :
@@ -407,12 +419,6 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags)
 		pthread_mutex_unlock(&sched->lock);
 	}
 	return 0;
-}
-
-/* 0 or an error number. */
-static int bad_sched(const struct switchto_sched *sched)
-{
-	return !sched ? EINVAL : is_parents(sched) ? EPERM : 0;
 }
 
 int switchto_sched_restart(struct switchto_sched *sched)

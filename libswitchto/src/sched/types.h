@@ -25,8 +25,8 @@
  * Policies are called by pointers: fifo, priority, edf, fair; and wrapper, which measures and steals.
  *
  * Who may touch what: a slot's queue, timers and poller belong to the worker that owns the slot, and
- * only inside the scheduler (owner.h). Others reach a slot by its inbox. So nothing here needs a lock
- * but lists of schedulers, workers and tasks, and what is polled when that changes.
+ * only inside the scheduler (owner.h). Others reach a slot by its inbox. So few things need a lock:
+ * lists of schedulers, workers and tasks, what tasks inherit, and what is polled when that changes.
  *
  * The worker that owns a slot and has nothing to run waits for descriptors and deadlines itself. There
  * is no thread in between.
@@ -292,7 +292,7 @@ struct switchto_sched {
 	bool conserving; /* the policy */
 	/* The policy's, if it has it, and a function change. */
 	void (*inherit)(struct switchto_task_attr *attr, const struct switchto_task_attr *from);
-	pthread_mutex_t passing; /* inherit.h */
+	pthread_mutex_t passing; /* inherit.h. Recursive: a thief has it as it empties an inbox */
 	struct inherit *waits;	 /* for mutexes that threads have, or tasks of other schedulers */
 
 	pthread_mutex_t lock; /* of the rest */

@@ -87,6 +87,7 @@ enum { MOST_REFUSED = 8 };
 static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief)
 {
 	const struct switchto_policy *policy = victim->sched->wrapped;
+	const bool inherits = victim->sched->inherit;
 	const uint32_t owner = atomic_load(&victim->owner);
 	struct switchto_task *task;
 	void *queue = ((struct wrapper *)victim->queue)->queue;
@@ -95,6 +96,11 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 	if (!visit(victim, owner))
 		return NULL;
 	window();
+	/* Nobody is to wait for a lock in a visit: the thief comes again. */
+	if (inherits && !inherit_try_lock(victim->sched)) {
+		end_visit(victim, owner);
+		return NULL;
+	}
 	if (atomic_load_explicit(&victim->inbox, memory_order_relaxed))
 		switchto_inbox_empty(victim);
 	if (inherit_is_due(victim))
@@ -118,6 +124,8 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 		atomic_fetch_sub_explicit(&victim->tasks, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&thief->tasks, 1, memory_order_relaxed);
 	}
+	if (inherits)
+		inherit_unlock(victim->sched);
 	end_visit(victim, owner);
 	return task ? &task->entry : NULL;
 }
