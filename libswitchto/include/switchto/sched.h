@@ -172,15 +172,17 @@ struct switchto_policy {
 	struct switchto_entry *(*steal)(void *queue);
 	/*
 	 * @entry, which may be in the queue or not, has @attr from now on: copies it to entry->attr, and puts
-	 * the entry where it belongs. If this member is NULL, switchto_task_set_attr() fails.
+	 * the entry where it belongs. If this member is NULL, switchto_task_set_attr() fails. With a member
+	 * inherit, write entry->attr here only.
 	 */
 	void (*change)(void *queue, struct switchto_entry *entry,
 		       const struct switchto_task_attr *attr);
 	/*
-	 * What a task with @attr inherits from one with @from, which waits for a mutex that it has: makes
-	 * @attr as urgent as @from, or leaves it. From several, in any order, the outcome is the same. It
-	 * goes to change, and so does the task's own again when it has unlocked the mutex. If this member
-	 * is NULL, or change is, tasks inherit nothing.
+	 * A task with @attr has a mutex for which a task with @from waits. Makes @attr as urgent as @from, or
+	 * leaves it: the maximum of the two. So the outcome is the same in any order, and if it is called
+	 * again. Any thread calls it, also while others call the other functions: it uses its arguments
+	 * only. change is called with the result, and after the unlock with the task's own attributes. If
+	 * this member is NULL, or change is, tasks inherit nothing.
 	 */
 	void (*inherit)(struct switchto_task_attr *attr, const struct switchto_task_attr *from);
 	/*
@@ -189,9 +191,9 @@ struct switchto_policy {
 	 */
 	int (*init)(void *queue);
 	/*
-	 * After the last use of a queue, if its init has not failed: in switchto_sched_destroy(), also in the
-	 * child of a fork(), or if switchto_sched_create() fails. Entries of tasks that never ran may be in
-	 * it. May be NULL.
+	 * After the last use of a queue, if its init has not failed: in switchto_sched_destroy(), or if
+	 * switchto_sched_create() fails. Entries of tasks that never ran may be in it. In the child of a
+	 * fork(), the queue may be half changed: free only what init made. May be NULL.
 	 */
 	void (*destroy)(void *queue);
 	/*
@@ -341,8 +343,9 @@ unsigned int switchto_sched_slots(const struct switchto_sched *sched);
 const char *switchto_sched_engine(const struct switchto_sched *sched);
 
 /*
- * The queue of the policy of slot @slot, for what the policy counts in it: other threads write to it at
- * the same time, so read atomics only. NULL and EINVAL, if there is no such slot.
+ * The queue of the policy of slot @slot, for what the policy counts in it. Other threads use it at the
+ * same time: touch atomics only. NULL and EINVAL, if there is no such slot or scheduler; NULL and EPERM
+ * in the child of a fork().
  */
 void *switchto_policy_queue(struct switchto_sched *sched, unsigned int slot);
 
@@ -689,12 +692,19 @@ enum { SWITCHTO_STRICT = 8 };
 /**
  * switchto_mutex_lock() - lock a mutex
  *
- * With switchto_priority and switchto_edf, the task that has the mutex is as urgent as the most urgent of
- * the tasks that wait for it, and of those that wait for a mutex which one of these has, and so on. So is
- * the one that unlock has woken. That ends with the unlock, or when the other one gives up at its
- * deadline; a cancellation ends no wait for a mutex. It counts when the task's slot next picks a task. It
- * holds between tasks of one scheduler: other threads neither inherit nor pass anything on. An
- * uncontended lock costs nothing more. A contended unlock takes the longer, the more tasks wait.
+ * With switchto_priority and switchto_edf, a task that has a mutex inherits from each task that waits for
+ * it: it is as urgent as the most urgent of them. It passes on what it inherits if it waits for a mutex
+ * itself, along 1,024 tasks at most. The task that unlock has woken inherits, too. All that ends with the
+ * unlock, or when the other task gives up at its deadline; a cancellation ends no wait for a mutex. It
+ * counts when the task's slot next picks a task. An uncontended lock costs nothing more. A contended
+ * unlock takes the longer, the more tasks wait.
+ *
+ * Only tasks of one scheduler inherit from each other. Not all do at once, and a task in between may make
+ * the others wait meanwhile:
+ *	- A thread, or a task of another scheduler, unlocks the mutex. The task that is woken inherits from
+ *	  the others when it has the mutex.
+ *	- A task locks the mutex before the one that was woken. It inherits from the others when the task
+ *	  that was woken has run and found the mutex locked.
  *
  * Return: 0, or -1 and errno: EDEADLK, the caller has it; EPERM, it was locked before a fork(), and
  * this is the child. Without contention, no system call.
