@@ -461,8 +461,7 @@ static void race_briefly(unsigned int flags, bool strict)
 		shared[i] = strict ? (struct switchto_mutex)SWITCHTO_MUTEX_STRICT :
 				     (struct switchto_mutex){ 0 };
 	for (uintptr_t i = 1; i <= 2; i++)
-		assert_int_equal(switchto_detach(weighted_handle(sched, spawn_brief,
-								 (void *)i, 3)),
+		assert_int_equal(switchto_detach(weighted_handle(sched, spawn_brief, (void *)i, 3)),
 				 0);
 	assert_int_equal(switchto_detach(weighted_handle(other, spawn_brief, (void *)3, 3)), 0);
 	atomic_store(&over, false);

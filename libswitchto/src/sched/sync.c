@@ -681,8 +681,7 @@ static ALWAYS_INLINE int give(struct switchto_mutex *mutex, struct worker *me, s
 
 /* Whoever comes first may lock the mutex now; @first, or NULL, is woken for that. */
 static ALWAYS_INLINE int set_free(struct switchto_mutex *mutex, struct worker *me,
-				  struct queued *first, uintptr_t *word,
-				  struct passing *passing)
+				  struct queued *first, uintptr_t *word, struct passing *passing)
 {
 	const uintptr_t unlocked = *word & ~(uintptr_t)LOCKED;
 	void *who = passing && first ? first->who : NULL;
