@@ -484,6 +484,68 @@ TEST(brief_tasks_give_up)
 	race_briefly(SWITCHTO_STEAL, false);
 }
 
+/* --- a task that is stolen --- */
+
+static atomic_bool has_mutex, was_served;
+
+static void be_stolen(void *arg)
+{
+	(void)arg;
+	lock(0);
+	atomic_store(&has_mutex, true);
+	yield();
+	unlock(0);
+}
+
+static void wait_for_stolen(void *arg)
+{
+	(void)arg;
+	lock(0);
+	unlock(0);
+	atomic_store(&was_served, true);
+}
+
+static void spawn_at(int slot, void (*fn)(void *), int priority)
+{
+	const struct switchto_task_attr attr = { .priority = priority };
+	struct switchto_task *task;
+
+	CHECK_EQ(&verdict, switchto_spawn_on(NULL, slot, fn, NULL, &attr, &task), 0);
+	CHECK_EQ(&verdict, switchto_detach(task), 0);
+}
+
+/* Its slot does not pick a task until the other slot has. */
+static void compute_beside(void *arg)
+{
+	const long long end = now_ns() + 20 * NSEC_PER_SEC;
+
+	(void)arg;
+	spawn_at(SWITCHTO_NEAR, be_stolen, 1);
+	while (!atomic_load(&has_mutex))
+		yield();
+	spawn_at(1, wait_for_stolen, 9);
+	while (!atomic_load(&was_served) && now_ns() < end)
+		;
+	CHECK(&verdict, atomic_load(&was_served));
+}
+
+TEST(stolen_when_due)
+{
+	for (int i = 0; i < 5 && slots > 1; i++) {
+		struct switchto_sched *sched = without_slices(&switchto_priority, SWITCHTO_STEAL,
+							      2);
+		const struct switchto_task_attr attr = { .priority = 1 };
+		struct switchto_task *task;
+
+		atomic_store(&has_mutex, false);
+		atomic_store(&was_served, false);
+		assert_int_equal(switchto_spawn_on(sched, 0, compute_beside, NULL, &attr, &task),
+				 0);
+		assert_int_equal(switchto_detach(task), 0);
+		run_in_time(sched);
+	}
+}
+
 /* --- a policy that is wrong --- */
 
 static void inherit_more(struct switchto_task_attr *attr, const struct switchto_task_attr *from)

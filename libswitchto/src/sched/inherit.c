@@ -32,12 +32,6 @@ static struct switchto_task_attr attr_of(const struct inherit *of)
 	return attr;
 }
 
-static void link_due(struct inherit *of, struct slot *slot)
-{
-	of->next_due = atomic_load_explicit(&slot->due, memory_order_relaxed);
-	atomic_store_explicit(&slot->due, of, memory_order_relaxed);
-}
-
 static void unlink_due(struct inherit *of, struct slot *slot)
 {
 	struct inherit *before = atomic_load_explicit(&slot->due, memory_order_relaxed);
@@ -53,10 +47,13 @@ static void unlink_due(struct inherit *of, struct slot *slot)
 
 static void make_due(struct inherit *of)
 {
+	struct slot *slot = __atomic_load_n(&of->task->slot, __ATOMIC_RELAXED);
+
 	if (of->due)
 		return;
 	of->due = true;
-	link_due(of, __atomic_load_n(&of->task->slot, __ATOMIC_RELAXED));
+	of->next_due = atomic_load_explicit(&slot->due, memory_order_relaxed);
+	atomic_store_explicit(&slot->due, of, memory_order_relaxed);
 }
 
 /* What @of inherits has changed: so may what it passes on, and so on. */
@@ -235,15 +232,6 @@ void switchto_inherit_change(struct slot *slot, struct switchto_task *task,
 	if (of && of->mutex)
 		update(of);
 	inherit_unlock(slot->sched);
-}
-
-void switchto_inherit_move(struct switchto_task *task, struct slot *slot)
-{
-	if (task->inherit && task->inherit->due) {
-		unlink_due(task->inherit, task->slot);
-		link_due(task->inherit, slot);
-	}
-	__atomic_store_n(&task->slot, slot, __ATOMIC_RELAXED);
 }
 
 void switchto_inherit_end(struct switchto_task *task)

@@ -54,8 +54,6 @@ void switchto_inherit_give_up(struct switchto_task *task);
 /* @task has unlocked @mutex, and @next gets it; or NULL: one of another scheduler, or nobody. */
 void switchto_inherit_pass(struct switchto_task *task, const struct switchto_mutex *mutex,
 			   struct switchto_task *next);
-/* @task is of @slot from now on, which has stolen it. Inside of both slots; the lock, if tasks inherit. */
-void switchto_inherit_move(struct switchto_task *task, struct slot *slot);
 
 /* Without the lock, inside of the slot of @task. */
 /* @task has @attr from now on. */

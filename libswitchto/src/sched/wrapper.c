@@ -103,6 +103,7 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 	}
 	if (atomic_load_explicit(&victim->inbox, memory_order_relaxed))
 		switchto_inbox_empty(victim);
+	/* So nothing is due in the list of the victim for the task that it loses, as long as the lock is held. */
 	if (inherit_is_due(victim))
 		switchto_inherit_apply(victim);
 	task = (struct switchto_task *)policy->steal(queue);
@@ -120,7 +121,7 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 		change_ready(victim, -1);
 		/* As if it had been in the thief's queue. */
 		change_ready(thief, 1);
-		switchto_inherit_move(task, thief);
+		__atomic_store_n(&task->slot, thief, __ATOMIC_RELAXED);
 		atomic_fetch_sub_explicit(&victim->tasks, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&thief->tasks, 1, memory_order_relaxed);
 	}
