@@ -85,7 +85,10 @@ def main():
     parser.add_argument("out", nargs="?", help="the file to write")
     args = parser.parse_args()
     if args.table:
-        tables(args.table)
+        try:
+            tables(args.table)
+        except (kept.BadInput, KeyError) as error:
+            sys.exit(f"echo_host.py: {args.table}: wanted results of servers, found {error}")
     elif args.out:
         measure(args.programs, args.out, args.rounds)
     else:

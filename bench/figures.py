@@ -71,7 +71,7 @@ class Tables:
         self.served = served
         self.state = data["switches"]["context"]
         self.many, = data["many_threads"]["rows"]
-        self.rows_by_key = {(r["row"], r["backend"], r["placement"]): r 
+        self.rows_by_key = {(r["row"], r["backend"], r["placement"]): r
                             for r in data["switches"]["rows"]}
         self.ns = "ns under TCG" if self.state["accelerator"] == "tcg" else "ns"
         self.figures = {

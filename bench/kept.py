@@ -4,7 +4,7 @@
 import json
 import os
 
-import results
+from results import BadInput
 
 
 def read(path):
@@ -19,8 +19,8 @@ def read(path):
         wrong = "a row that is no object"
     except (OSError, AttributeError, LookupError, TypeError, ValueError) as error:
         wrong = repr(error)
-    raise results.BadInput(f"{path}: wanted parts with rows, as bench/README.md has them, found "
-                           f"{wrong}")
+    raise BadInput(f"{path}: wanted parts with rows, as bench/README.md has them, found "
+                           f"{wrong}; of an older format? measure again")
 
 
 def write(path, parts):

@@ -101,7 +101,7 @@ static inline int futex_wait(futex_word *word, uint32_t val, const struct timesp
 
 /*
  * Wakes at most one sleeper on @wake, by its TID @hint, then sleeps while *word is @val, for
- * @timeout at most. The sleeper has been woken if the answer is 0, EAGAIN, EINTR or ETIMEDOUT, or
+ * @timeout (relative) at most. The sleeper has been woken if the answer is 0, EAGAIN, EINTR or ETIMEDOUT, or
  * if the caller's place has come back: then the answer is minus the TID of the thread that had it,
  * see switchto_lend(). With NULL for @wake it only sleeps, as futex_wait() does, and a hint finds
  * the sleeper.

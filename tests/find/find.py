@@ -174,6 +174,9 @@ class Analysis(unittest.TestCase):
         self.assertGreaterEqual(len(names), 9)
         for name in names:
             self.assertIn(f"static void {name}(", code)
+        for name, call in (("wake", "switchto_resume("), ("wait_for_turn", "switchto_wait(NULL)"),
+                           ("hand_over", "switchto_switch(")):
+            self.assertIn(call, code.split(f"static void {name}(")[1].split("\n}\n")[0])
 
     def test_names(self):
         self.assertEqual(finder.printable(b"a\n\x1b[1m\xff<\0rest"), "a\\n\\x1b[1m\\xff<")

@@ -1553,6 +1553,56 @@ static void receive_from_unix(void *arg)
 	CHECK_EQ(&verdict, switchto_recv(ends[0], text, 3, MSG_WAITALL, NULL), 3);
 }
 
+static void send_much_with_a_descriptor(void *arg)
+{
+	union {
+		struct cmsghdr header;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = { .header = { .cmsg_len = CMSG_LEN(sizeof(int)),
+				  .cmsg_level = SOL_SOCKET,
+				  .cmsg_type = SCM_RIGHTS } };
+	struct iovec part = { much, sizeof(much) };
+	const struct msghdr message = { .msg_iov = &part,
+					.msg_iovlen = 1,
+					.msg_control = control.room,
+					.msg_controllen = sizeof(control) };
+
+	memcpy(CMSG_DATA(&control.header), &ends[1], sizeof(int));
+	CHECK_EQ(&verdict, switchto_sendmsg(ends[1], &message, 0, NULL), sizeof(much));
+}
+
+/* It goes with the first part, and once. */
+static void receive_much_with_a_descriptor(void *arg)
+{
+	int descriptors = 0;
+
+	spawn(NULL, send_much_with_a_descriptor, NULL);
+	for (size_t got = 0; got < sizeof(much);) {
+		union {
+			struct cmsghdr header;
+			char room[CMSG_SPACE(2 * sizeof(int))];
+		} control;
+		struct iovec part = { much, sizeof(much) };
+		struct msghdr message = { .msg_iov = &part,
+					  .msg_iovlen = 1,
+					  .msg_control = control.room,
+					  .msg_controllen = sizeof(control) };
+		const ssize_t n = switchto_recvmsg(ends[0], &message, 0, NULL);
+		int fd;
+
+		CHECK(&verdict, n > 0);
+		if (n <= 0)
+			return;
+		got += (size_t)n;
+		if (!CMSG_FIRSTHDR(&message))
+			continue;
+		descriptors++;
+		memcpy(&fd, CMSG_DATA(&control.header), sizeof(fd));
+		CHECK_EQ(&verdict, close(fd), 0);
+	}
+	CHECK_EQ(&verdict, descriptors, 1);
+}
+
 /* The time is not what ends it. */
 static void receive_with_time(void *arg)
 {
@@ -1592,6 +1642,9 @@ TEST(rest_received)
 {
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	run_task_in_time(receive_from_unix, NULL);
+	close_ends();
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	run_task_in_time(receive_much_with_a_descriptor, NULL);
 	close_ends();
 	connect_tcp();
 	run_task_in_time(receive_with_time, NULL);

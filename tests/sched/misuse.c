@@ -726,10 +726,12 @@ static struct {
 
 static void wait_in_a_handler(int signal_number)
 {
+	const struct timespec soon = in(1000000);
 	const int before = errno;
 	int item;
 
 	CHECK_ERR(&verdict, switchto_mutex_lock(&mutex), EDEADLK);
+	CHECK_ERR(&verdict, switchto_mutex_lock_until(&mutex, &soon), EDEADLK);
 	CHECK_ERR(&verdict, switchto_sem_wait(&handler.sem, NULL), EDEADLK);
 	CHECK_ERR(&verdict, switchto_chan_recv(handler.chan, &item, NULL), EDEADLK);
 	CHECK_ERR(&verdict, switchto_join(handler.task), EDEADLK);

@@ -42,6 +42,8 @@ TEST(held)
 	assert_int_equal(errno, EINVAL);
 	assert_int_equal(switchto_sched_hold(NULL), -1);
 	assert_int_equal(errno, EINVAL);
+	assert_int_equal(switchto_sched_release(NULL), -1);
+	assert_int_equal(errno, EINVAL);
 	assert_int_equal(switchto_sched_hold(sched), 0);
 	assert_int_equal(switchto_sched_hold(sched), 0);
 	assert_int_equal(pthread_create(&thread, NULL, spawn_and_release, sched), 0);

@@ -501,6 +501,10 @@ static void select_either(void *arg)
 	/* For output, with and without a wait. */
 	CHECK_EQ(&verdict, switchto_select(&out, 1, NULL), 0);
 	CHECK_EQ(&verdict, poll_out.revents, POLLOUT);
+	/* That of a case after it is not left as it was. */
+	poll_in.revents = POLLNVAL;
+	CHECK_EQ(&verdict, switchto_select((struct switchto_case[]){ out, cases[0] }, 2, NULL), 0);
+	CHECK_EQ(&verdict, poll_in.revents, 0);
 	while (switchto_write(pipes[1], bytes, sizeof(bytes), &past) > 0)
 		;
 	soon = in(3 * MSEC);

@@ -409,9 +409,8 @@ static void owner_becomes_known_amid(enum act act, enum switchto_delay where, bo
 	owner_becomes_known(&former);
 	let_go(early);
 	await_held(late);
-	if (ends) {
+	if (ends)
 		succeed(&former, &heir, &v);
-	}
 	let_go(late);
 	gave = actor_gave(&actor, &v);
 	CHECK_EQ(&v, gave, !ends);

@@ -243,9 +243,9 @@ pid_t switchto_switch_until(pid_t tid, const struct timespec *deadline);
  * gets its own mask back with a resume (not with SWITCHTO_STAY), also with a pending one; when
  * a wait or switch of it times out, if two ticks (8 ms with CONFIG_HZ=250) have passed since
  * the resume before; when it forks or ends; and by this call with SWITCHTO_FREE. A mask that
- * a cpuset or the program sets meanwhile is respected. But it may be lost if it is
- * just the CPU to which the thread is bound, or is set just when another thread switches to this
- * one. Make a thread SWITCHTO_FREE before its mask is set.
+ * a cpuset or the program sets meanwhile is respected. But it may be lost if it
+ * has only the CPU to which the thread is bound, or if it is set at the moment another thread
+ * switches to this one. Make a thread SWITCHTO_FREE before its mask is set.
  *
  * Until then the thread's affinity is one CPU. The thread sees that itself, and so do the
  * threads and programs that it starts, except by fork(2). (A child of _Fork() or clone(2) has
