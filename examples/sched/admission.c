@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * A policy of one's own: the earliest deadline first, with admission. A job that says how long it
- * computes is taken only if all that have been taken can still meet their deadlines; so a job that is
- * refused can go elsewhere at once. The policy is switchto_edf, and a sum around it. Prints how many jobs
- * were taken, refused and late; status 1 if there were none of the first two.
+ * computes is taken only if all that have been taken can still meet their deadlines; so a job that
+ * is refused can go elsewhere at once. The policy is switchto_edf, and a sum around it. Prints how
+ * many jobs were taken, refused and late; status 1 if there were none of the first two.
  */
 #include <errno.h>
 #include <stdatomic.h>

@@ -94,8 +94,8 @@ static void unlink_wait(struct inherit *of)
 }
 
 /*
- * Those in *@list that wait for @mutex, or NULL: for any, to @holder. False: there are none; then @holder
- * may have ended, and is not looked at.
+ * Those in *@list that wait for @mutex, or NULL: for any, to @holder. False: there are none; then
+ * @holder may have ended, and is not looked at.
  */
 static bool move(struct inherit **list, const struct switchto_mutex *mutex,
 		 struct switchto_task *holder)

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A task that has a mutex inherits from the tasks of its scheduler that wait for the mutex, if the
- * policy has a function for that: switchto_policy.inherit. A task that waits is in the list of the task
- * that has the mutex, or of the oldest that waits, if unlock has woken that one. If neither is known to
- * be a task of this scheduler, the task that waits is in the scheduler's list. Chains of mutexes are
- * chains of these lists.
+ * policy has a function for that: switchto_policy.inherit. A task that waits is in the list of the
+ * task that has the mutex, or of the oldest that waits, if unlock has woken that one. If neither is
+ * known to be a task of this scheduler, the task that waits is in the scheduler's list. Chains of
+ * mutexes are chains of these lists.
  *
- * One lock guards all lists of a scheduler: sched->passing. A task begins to wait, gets the mutex after
- * a wait, gives up, and unlocks a mutex for which others wait, with this lock. In the same section it
- * changes the word of the mutex. So while a task is in a list for a mutex, it is also in that of the
- * mutex, or has just been given it; and no task of the scheduler that has the mutex can unlock it
- * without the lock. Threads and tasks of other schedulers unlock without it: a task that gets the
- * mutex after a wait, or begins to wait, takes the others out of the scheduler's list.
+ * One lock guards all lists of a scheduler: sched->passing. A task begins to wait, gets the mutex
+ * after a wait, gives up, and unlocks a mutex for which others wait, with this lock. In the same
+ * section it changes the word of the mutex. So while a task is in a list for a mutex, it is also in
+ * that of the mutex, or has just been given it; and no task of the scheduler that has the mutex can
+ * unlock it without the lock. Threads and tasks of other schedulers unlock without it: a task that
+ * gets the mutex after a wait, or begins to wait, takes the others out of the scheduler's list.
  *
- * entry.attr belongs to the slot: with the lock a task becomes due, and its slot calls change when it
- * next picks a task. That is with the lock, too, since others read entry.attr with it.
+ * entry.attr belongs to the slot: with the lock a task becomes due, and its slot calls change when
+ * it next picks a task. That is with the lock, too, since others read entry.attr with it.
  */
 #ifndef SWITCHTO_SCHED_INHERIT_H
 #define SWITCHTO_SCHED_INHERIT_H
@@ -39,8 +39,8 @@ static inline void inherit_unlock(struct switchto_sched *sched)
 }
 
 /*
- * With the lock. @holder: the task of the same scheduler that has @mutex, or NULL. The tasks that are in
- * the list of @task, as the oldest, go to @holder, too.
+ * With the lock. @holder: the task of the same scheduler that has @mutex, or NULL. The tasks that
+ * are in the list of @task, as the oldest, go to @holder, too.
  */
 /* @task waits for @mutex, or waits again. */
 void switchto_inherit_wait(struct switchto_task *task, const struct switchto_mutex *mutex,

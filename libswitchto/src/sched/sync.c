@@ -13,11 +13,12 @@
  * wait. A mutex that is STRICT is always given: then each short section that is contended costs a
  * switch, or a wake-up of another slot.
  *
- * Where tasks inherit (inherit.h), each step but an uncontended lock or unlock is done with that lock. The
- * oldest that was woken inherits, too: it must run before the others can be served.
+ * Where tasks inherit (inherit.h), each step but an uncontended lock or unlock is done with that
+ * lock. The oldest that was woken inherits, too: it must run before the others can be served.
  *
- * mutex->owner names the task or thread that has the mutex. It is NULL for a moment after each lock and
- * before each unlock. UNSURE with a task: unlock gives the mutex to that task, which may leave instead.
+ * mutex->owner names the task or thread that has the mutex. It is NULL for a moment after each lock
+ * and before each unlock. UNSURE with a task: unlock gives the mutex to that task, which may leave
+ * instead.
  */
 #define _GNU_SOURCE
 #include "sync.h"
@@ -173,7 +174,9 @@ static inline bool try_lock(struct switchto_mutex *mutex, void *who)
 	return true;
 }
 
-/* Locks @mutex, or puts @queued on its stack. Acquires what the one that has it knew: holder_of(). */
+/*
+ * Locks @mutex, or puts @queued on its stack. Acquires what the one that has it knew: holder_of().
+ */
 static inline bool lock_or_push(struct switchto_mutex *mutex, struct queued *queued, void *who)
 {
 	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
@@ -236,10 +239,11 @@ static struct switchto_task *as_task(const struct switchto_sched *sched, void *w
 enum { LOOKS_AT_ONCE = 10, LOOKS = 30 };
 
 /*
- * The task of @sched that has @mutex, or NULL. The caller is, or was just now, in the list of @mutex, and
- * has the lock: a task of @sched that has @mutex does not unlock it as long as others wait. A thread
- * that has just locked it stores its name next; one that was preempted there, or is gone since a fork,
- * is not waited for: what the caller passes on, others take up that begin to wait.
+ * The task of @sched that has @mutex, or NULL. The caller is, or was just now, in the list of
+ * @mutex, and has the lock: a task of @sched that has @mutex does not unlock it as long as others
+ * wait. A thread that has just locked it stores its name next; one that was preempted there, or is
+ * gone since a fork, is not waited for: what the caller passes on, others take up that begin to
+ * wait.
  */
 static struct switchto_task *holder_of(const struct switchto_sched *sched,
 				       const struct switchto_mutex *mutex)
@@ -427,7 +431,10 @@ static __attribute__((noinline)) int lock_inheriting(struct switchto_mutex *mute
 	atomic_init(&queued->timed, UNTIMED);
 	begin_locking(task);
 	locked = inherit_or_push(mutex, queued, task);
-	/* Once it is in the list, it is woken, and made ready for that: also if that was before it sleeps. */
+	/*
+	 * Once it is in the list, it is woken, and made ready for that: also if that was before it
+	 * sleeps.
+	 */
 	while (!locked) {
 		window();
 		probe2(sleep, task, LOCKING);
@@ -698,7 +705,9 @@ static ALWAYS_INLINE int set_free(struct switchto_mutex *mutex, struct worker *m
 	return passing ? pass_on(mutex, passing, who, first) : wake(me, first);
 }
 
-/* unlock_slowly(); without @timed, TIMED if the first one is timed. @passing: where tasks inherit. */
+/*
+ * unlock_slowly(); without @timed, TIMED if the first one is timed. @passing: where tasks inherit.
+ */
 static ALWAYS_INLINE int unlock_with(struct switchto_mutex *mutex, struct worker *me, bool timed,
 				     struct passing *passing)
 {

@@ -103,7 +103,10 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 	}
 	if (atomic_load_explicit(&victim->inbox, memory_order_relaxed))
 		switchto_inbox_empty(victim);
-	/* So nothing is due in the list of the victim for the task that it loses, as long as the lock is held. */
+	/*
+	 * So nothing is due in the list of the victim for the task that it loses, as long as the
+	 * lock is held.
+	 */
 	if (inherit_is_due(victim))
 		switchto_inherit_apply(victim);
 	task = (struct switchto_task *)policy->steal(queue);
