@@ -567,6 +567,151 @@ TEST(policies)
 	assert_int_equal(switchto_sched_destroy(another), 0);
 }
 
+/* The queue counts what happens to it. */
+struct counts {
+	atomic_int begun, enqueued;
+};
+
+static int inits, init_fails_at, destroys;
+
+static int count_init(void *queue)
+{
+	struct counts *counts = queue;
+
+	CHECK_EQ(&verdict, counts->begun, 0);
+	counts->begun = 1;
+	return ++inits == init_fails_at ? EPROTO : 0;
+}
+
+static void count_destroy(void *queue)
+{
+	CHECK_EQ(&verdict, ((struct counts *)queue)->begun, 1);
+	destroys++;
+}
+
+static void count_enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
+{
+	struct counts *counts = queue;
+
+	CHECK_EQ(&verdict, counts->begun, 1);
+	atomic_fetch_add(&counts->enqueued, 1);
+	switchto_priority.enqueue(counts + 1, entry, why);
+}
+
+static struct switchto_entry *pick_behind(void *queue)
+{
+	return switchto_priority.pick((struct counts *)queue + 1);
+}
+
+static struct switchto_policy counting(void)
+{
+	return (struct switchto_policy){ .name = "counting",
+					 .queue_size = sizeof(struct counts) +
+						       switchto_priority.queue_size,
+					 .enqueue = count_enqueue,
+					 .pick = pick_behind,
+					 .init = count_init,
+					 .destroy = count_destroy,
+					 .conserving = true };
+}
+
+static int destroy_in_child(void *sched)
+{
+	if (switchto_policy_queue(sched, 0) || errno != EPERM)
+		return 1;
+	destroys = 0;
+	return switchto_sched_destroy(sched) || destroys != (int)slots;
+}
+
+TEST(policy_begins_and_ends)
+{
+	const struct switchto_policy policy = counting();
+	struct switchto_sched_options options = { .size = sizeof(options),
+						  .slots = slots,
+						  .policy = &policy };
+	struct switchto_sched *sched;
+	int enqueued;
+
+	for (int i = 0; i < 2; i++) {
+		inits = destroys = init_fails_at = enqueued = 0;
+		sched = new_sched_with(&policy, i ? SWITCHTO_MEASURE : 0, slots);
+		assert_int_equal(inits, slots);
+		spawn(sched, yield_once, NULL);
+		assert_int_equal(switchto_sched_run(sched), 0);
+		for (unsigned int j = 0; j < slots; j++) {
+			struct counts *counts = switchto_policy_queue(sched, j);
+
+			assert_non_null(counts);
+			enqueued += atomic_load(&counts->enqueued);
+		}
+		assert_true(enqueued >= 2);
+		assert_null(switchto_policy_queue(sched, slots));
+		assert_int_equal(errno, EINVAL);
+		assert_null(switchto_policy_queue(NULL, 0));
+		assert_int_equal(errno, EINVAL);
+		assert_int_equal(destroys, 0);
+		assert_int_equal(in_a_child(destroy_in_child, sched), 0);
+		assert_int_equal(switchto_sched_destroy(sched), 0);
+		assert_int_equal(destroys, slots);
+		verdict_assert(&verdict);
+	}
+	inits = destroys = 0;
+	init_fails_at = (int)slots;
+	assert_int_equal(switchto_sched_create(&sched, &options), -1);
+	assert_int_equal(errno, EPROTO);
+	assert_int_equal(destroys, slots - 1);
+}
+
+static struct switchto_entry *pick_none(void *queue)
+{
+	return NULL;
+}
+
+static int run_none(void *arg)
+{
+	struct switchto_policy policy = counting();
+	struct switchto_sched *sched;
+
+	inits = init_fails_at = 0;
+	policy.pick = pick_none;
+	sched = new_sched(&policy);
+	spawn(sched, yield_once, NULL);
+	return switchto_sched_run(sched);
+}
+
+TEST(conserving_policy)
+{
+	assert_true(was_aborted(in_a_child(run_none, NULL)));
+}
+
+static void compute_and_yield(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < 5; i++) {
+		const long long until = thread_cpu_ns() + 2 * MSEC;
+
+		while (thread_cpu_ns() < until)
+			;
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	}
+}
+
+/* Thieves take tasks out of its queues, and put those back that are bound to a slot. */
+TEST(conserving_beside_thieves)
+{
+	struct switchto_sched *sched = new_sched_with(&switchto_priority, SWITCHTO_STEAL, slots);
+
+	for (int i = 0; i < 8; i++) {
+		struct switchto_task *task;
+
+		assert_int_equal(switchto_spawn_on(sched, i % 2 ? 0 : SWITCHTO_ANY,
+						   compute_and_yield, NULL, NULL, &task),
+				 0);
+		assert_int_equal(switchto_detach(task), 0);
+	}
+	run_tasks(sched);
+}
+
 /* --- a handler that interrupts the scheduler --- */
 
 static struct switchto_mutex mutex;

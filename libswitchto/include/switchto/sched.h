@@ -153,7 +153,7 @@ struct switchto_entry {
  *
  * A policy may hold tasks back: pick returns NULL, although there are entries in the queue. Then the
  * slot asks again when something happens to it (a task becomes ready, an event, a deadline), and
- * after a millisecond at the latest.
+ * after a millisecond at the latest. A policy that never does so says it: conserving.
  */
 struct switchto_policy {
 	const char *name;
@@ -171,11 +171,37 @@ struct switchto_policy {
 	 */
 	struct switchto_entry *(*steal)(void *queue);
 	/*
-	 * @entry, which may be in the queue or not, has @attr from now on: copies it to entry->attr, and puts
-	 * the entry where it belongs. If this member is NULL, switchto_task_set_attr() fails.
+	 * @entry, which may be in the queue or not, has @attr from now on: copies it to
+	 * entry->attr, and puts the entry where it belongs. If this member is NULL,
+	 * switchto_task_set_attr() fails. With a member inherit, write entry->attr here only.
 	 */
 	void (*change)(void *queue, struct switchto_entry *entry,
 		       const struct switchto_task_attr *attr);
+	/*
+	 * A task with @attr has a mutex for which a task with @from waits. Makes @attr as urgent as
+	 * @from, or leaves it: the maximum of the two. So the outcome is the same in any order, and
+	 * if it is called again. Any thread calls it, also while others call the other functions:
+	 * it uses its arguments only. change is called with the result, and after the unlock with
+	 * the task's own attributes. If this member is NULL, or change is, tasks inherit nothing.
+	 */
+	void (*inherit)(struct switchto_task_attr *attr, const struct switchto_task_attr *from);
+	/*
+	 * Before the first use of a slot's queue, in switchto_sched_create(): 0, or the error
+	 * number with which that call fails. May be NULL.
+	 */
+	int (*init)(void *queue);
+	/*
+	 * After the last use of a queue, if its init has not failed: in switchto_sched_destroy(),
+	 * or if switchto_sched_create() fails. Entries of tasks that never ran may be in it. In the
+	 * child of a fork(), the queue may be half changed: free only what init made. May be NULL.
+	 */
+	void (*destroy)(void *queue);
+	/*
+	 * pick returns an entry whenever there is one in the queue: the policy is work-conserving.
+	 * If it doesn't, a task is lost, and that ends the program, by abort(3). Those of the
+	 * library are; a copy of one with a pick that holds tasks back is not.
+	 */
+	bool conserving;
 };
 
 /*
@@ -187,19 +213,20 @@ extern const struct switchto_policy switchto_fifo;
 
 /*
  * The highest priority first, and within one priority, first in, first out. A priority outside 0 to
- * 31 counts as the nearest of these. A task starves while there are ready tasks with a higher one. But
- * a task that has computed for a slice loses its slot to any ready task, also to one with a lower
- * priority, and goes on beside it. A mutex does not pass priorities on: while tasks in between are
- * ready, one with a low priority may starve that has a mutex for which a high one waits.
+ * 31 counts as the nearest of these. A task starves while there are ready tasks with a higher one.
+ * But a task that has computed for a slice loses its slot to any ready task, also to one with a
+ * lower priority, and goes on beside it. A task that has a mutex inherits the priority of those
+ * that wait for it: see switchto_mutex_lock().
  */
 extern const struct switchto_policy switchto_priority;
 enum { SWITCHTO_PRIORITIES = 32 };
 
 /*
- * The earliest deadline first, then tasks without a deadline; of equal ones, first in, first out. If
- * a slot can meet all deadlines, and tasks give way often, it does. A deadline that has passed still
- * counts as early. Tasks with later deadlines may starve. After a slice, a task loses its slot to any
- * ready task, also to one with a later deadline.
+ * The earliest deadline first, then tasks without a deadline; of equal ones, first in, first out.
+ * If a slot can meet all deadlines, and tasks give way often, it does. A deadline that has passed
+ * still counts as early. Tasks with later deadlines may starve. After a slice, a task loses its
+ * slot to any ready task, also to one with a later deadline. A task that has a mutex inherits the
+ * earliest deadline of those that wait for it: see switchto_mutex_lock().
  */
 extern const struct switchto_policy switchto_edf;
 
@@ -314,6 +341,13 @@ unsigned int switchto_sched_slots(const struct switchto_sched *sched);
 
 /* The engine, a constant string: "io_uring" or "epoll". NULL and EINVAL, if @sched is NULL. */
 const char *switchto_sched_engine(const struct switchto_sched *sched);
+
+/*
+ * The queue of the policy of slot @slot, for what the policy counts in it. Other threads use it at
+ * the same time: touch atomics only. NULL and EINVAL, if there is no such slot or scheduler; NULL
+ * and EPERM in the child of a fork().
+ */
+void *switchto_policy_queue(struct switchto_sched *sched, unsigned int slot);
 
 enum { SWITCHTO_READY_BUCKETS = 24 };
 
@@ -657,6 +691,21 @@ enum { SWITCHTO_STRICT = 8 };
 
 /**
  * switchto_mutex_lock() - lock a mutex
+ *
+ * With switchto_priority and switchto_edf, a task that has a mutex inherits from each task that
+ * waits for it: it is as urgent as the most urgent of them. It passes on what it inherits if it
+ * waits for a mutex itself, along 1,024 tasks at most. The task that unlock has woken inherits,
+ * too. All that ends with the unlock, or when the other task gives up at its deadline; a
+ * cancellation ends no wait for a mutex. It counts when the task's slot next picks a task. An
+ * uncontended lock costs nothing more. A contended unlock takes the longer, the more tasks wait.
+ *
+ * Only tasks of one scheduler inherit from each other. Not all do at once, and a task in between
+ * may make the others wait meanwhile:
+ *	- A thread, or a task of another scheduler, unlocks the mutex. The task that is woken
+ *	  inherits from the others when it has the mutex.
+ *	- A task locks the mutex before the one that was woken. It inherits from the others when the
+ *	  task that was woken has run and found the mutex locked. If a thread or a task of another
+ *	  scheduler was woken, it inherits when the next task begins to wait.
  *
  * Return: 0, or -1 and errno: EDEADLK, the caller has it; EPERM, it was locked before a fork(), and
  * this is the child. Without contention, no system call.

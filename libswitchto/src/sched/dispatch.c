@@ -149,9 +149,13 @@ static ALWAYS_INLINE struct switchto_entry *pick(struct slot *slot)
 		switchto_inbox_empty(slot);
 	if (likely(slot->is_fifo))
 		return fifo_pick(slot->queue);
+	if (inherit_is_due(slot))
+		switchto_inherit_apply(slot);
 	entry = slot->pick(slot->queue);
 	if (entry)
 		change_ready(slot, -1);
+	else if (unlikely(holds_back(slot) && slot->sched->conserving))
+		switchto_misused("a policy that is conserving has tasks, and its pick gave none");
 	return entry;
 }
 

@@ -6,53 +6,67 @@
 #include "list.h"
 #include "sys.h"
 
+/* entry->key: the place among equal ones; 0: it is not in the queue. */
 struct edf {
 	struct switchto_entry *heap; /* by deadline */
 	struct list rest;
-	uint64_t enqueued; /* how many: the key of the next one */
+	uint64_t enqueued; /* how many: the key of the last one */
 };
+
+static bool is_earlier(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
+}
 
 static bool is_before(const struct switchto_entry *a, const struct switchto_entry *b)
 {
 	const struct timespec *x = &a->attr.deadline, *y = &b->attr.deadline;
 
-	if (x->tv_sec != y->tv_sec)
-		return x->tv_sec < y->tv_sec;
-	return x->tv_nsec != y->tv_nsec ? x->tv_nsec < y->tv_nsec : a->key < b->key;
+	return is_earlier(x, y) || (!is_earlier(y, x) && a->key < b->key);
+}
+
+static bool has_deadline(const struct switchto_task_attr *attr)
+{
+	return attr->deadline.tv_sec || attr->deadline.tv_nsec;
+}
+
+/* One that can't be is the latest. */
+static void limit(struct switchto_task_attr *attr)
+{
+	if (switchto_deadline(&attr->deadline) < 0)
+		attr->deadline = (struct timespec){ (time_t)NEVER, NSEC_PER_SEC - 1 };
 }
 
 static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
 {
-	struct timespec *deadline = &entry->attr.deadline;
 	struct edf *edf = queue;
 
-	if (!deadline->tv_sec && !deadline->tv_nsec) {
+	entry->key = ++edf->enqueued;
+	if (!has_deadline(&entry->attr)) {
 		list_add(&edf->rest, entry);
 		return;
 	}
-	/* One that can't be is the latest. */
-	if (switchto_deadline(deadline) < 0)
-		*deadline = (struct timespec){ (time_t)NEVER, NSEC_PER_SEC - 1 };
-	entry->key = edf->enqueued++;
+	limit(&entry->attr);
 	heap_add(&edf->heap, entry, is_before);
 }
 
 static struct switchto_entry *pick(void *queue)
 {
 	struct edf *edf = queue;
+	struct switchto_entry *entry = edf->heap ? heap_take(&edf->heap, is_before) :
+						   list_take(&edf->rest);
 
-	return edf->heap ? heap_take(&edf->heap, is_before) : list_take(&edf->rest);
+	if (entry)
+		entry->key = 0;
+	return entry;
 }
 
 /* Out of the heap and back, and so all others of it: nothing says where in it @entry is. */
-static void change(void *queue, struct switchto_entry *entry, const struct switchto_task_attr *attr)
+static void take_out(struct edf *edf, const struct switchto_entry *entry)
 {
-	struct edf *edf = queue;
 	struct switchto_entry *all = NULL, *next;
-	bool queued = list_remove(&edf->rest, entry);
 
 	while ((next = heap_take(&edf->heap, is_before))) {
-		queued |= next == entry;
 		if (next == entry)
 			continue;
 		next->next = all;
@@ -62,9 +76,33 @@ static void change(void *queue, struct switchto_entry *entry, const struct switc
 		next = all->next;
 		heap_add(&edf->heap, all, is_before);
 	}
+}
+
+static void change(void *queue, struct switchto_entry *entry, const struct switchto_task_attr *attr)
+{
+	struct edf *edf = queue;
+	const bool queued = entry->key;
+
+	if (queued && !list_remove(&edf->rest, entry))
+		take_out(edf, entry);
 	entry->attr = *attr;
+	if (has_deadline(attr))
+		limit(&entry->attr);
 	if (queued)
 		enqueue(queue, entry, SWITCHTO_YIELDED);
+}
+
+static void inherit(struct switchto_task_attr *attr, const struct switchto_task_attr *from)
+{
+	struct switchto_task_attr limited = *from;
+
+	if (!has_deadline(from))
+		return;
+	limit(&limited);
+	if (has_deadline(attr))
+		limit(attr);
+	if (!has_deadline(attr) || is_earlier(&limited.deadline, &attr->deadline))
+		attr->deadline = limited.deadline;
 }
 
 const struct switchto_policy switchto_edf = {
@@ -74,4 +112,6 @@ const struct switchto_policy switchto_edf = {
 	.pick = pick,
 	.steal = pick,
 	.change = change,
+	.inherit = inherit,
+	.conserving = true,
 };

@@ -104,4 +104,5 @@ const struct switchto_policy switchto_fair = {
 	.pick = pick,
 	.end = end,
 	.change = change,
+	.conserving = true,
 };

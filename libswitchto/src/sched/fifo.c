@@ -21,4 +21,5 @@ const struct switchto_policy switchto_fifo = {
 	.pick = fifo_pick,
 	.change = change,
 	.steal = steal,
+	.conserving = true,
 };

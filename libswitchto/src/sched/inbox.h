@@ -6,6 +6,7 @@
 #ifndef SWITCHTO_SCHED_INBOX_H
 #define SWITCHTO_SCHED_INBOX_H
 
+#include "inherit.h"
 #include "timer.h"
 
 /* Inside, or by a visitor. */
@@ -72,7 +73,10 @@ struct change {
 static inline void change_attr(struct slot *slot, struct switchto_task *task,
 			       const struct switchto_task_attr *attr)
 {
-	slot->sched->policy->change(slot->queue, &task->entry, attr);
+	if (slot->sched->inherit)
+		switchto_inherit_change(slot, task, attr);
+	else
+		slot->sched->policy->change(slot->queue, &task->entry, attr);
 }
 
 /* Ends the sleep of who polls, if it sleeps. */

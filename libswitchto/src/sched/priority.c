@@ -7,6 +7,9 @@ struct levels {
 	struct list level[SWITCHTO_PRIORITIES];
 };
 
+/* entry->key */
+enum { QUEUED = 1 };
+
 _Static_assert(SWITCHTO_PRIORITIES <= 64, "levels.filled has a bit for each");
 
 static int level_of(const struct switchto_entry *entry)
@@ -25,6 +28,7 @@ static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_rea
 
 	list_add(&levels->level[priority], entry);
 	levels->filled |= UINT64_C(1) << priority;
+	entry->key = QUEUED;
 }
 
 static struct switchto_entry *pick(void *queue)
@@ -37,6 +41,7 @@ static struct switchto_entry *pick(void *queue)
 		return NULL;
 	highest = 63 - __builtin_clzll(levels->filled);
 	entry = list_take(&levels->level[highest]);
+	entry->key = 0;
 	if (!levels->level[highest].first)
 		levels->filled &= ~(UINT64_C(1) << highest);
 	return entry;
@@ -46,13 +51,19 @@ static void change(void *queue, struct switchto_entry *entry, const struct switc
 {
 	struct levels *levels = queue;
 	const int before = level_of(entry);
-	const bool queued = list_remove(&levels->level[before], entry);
+	const bool queued = entry->key == QUEUED && list_remove(&levels->level[before], entry);
 
 	if (!levels->level[before].first)
 		levels->filled &= ~(UINT64_C(1) << before);
 	entry->attr = *attr;
 	if (queued)
 		enqueue(queue, entry, SWITCHTO_YIELDED);
+}
+
+static void inherit(struct switchto_task_attr *attr, const struct switchto_task_attr *from)
+{
+	if (from->priority > attr->priority)
+		attr->priority = from->priority;
 }
 
 const struct switchto_policy switchto_priority = {
@@ -62,4 +73,6 @@ const struct switchto_policy switchto_priority = {
 	.pick = pick,
 	.steal = pick,
 	.change = change,
+	.inherit = inherit,
+	.conserving = true,
 };

@@ -66,6 +66,10 @@ static int begin_slot(struct slot *slot, struct switchto_sched *sched)
 		return ENOMEM;
 	if (sched->wrapped)
 		switchto_wrapper_begin(slot);
+	error = sched->policy->init ? sched->policy->init(slot->queue) : 0;
+	if (error)
+		return error;
+	slot->has_policy = true;
 	error = switchto_poll_begin(slot);
 	return error ? error : begin_ring(sched, slot);
 }
@@ -76,6 +80,8 @@ static void end_slot(struct slot *slot)
 	switchto_ring_end(slot);
 	switchto_poll_end(slot);
 	free(slot->timers.heap);
+	if (slot->has_policy && slot->sched->policy->destroy)
+		slot->sched->policy->destroy(slot->queue);
 	free(slot->queue);
 }
 
@@ -111,13 +117,17 @@ static void leave_others(struct switchto_sched *sched)
 		at = &(*at)->next;
 	if (*at)
 		*at = sched->next;
-	for (struct switchto_sched *other = all; other; other = other->next)
+	for (struct switchto_sched *other = all; other; other = other->next) {
+		/* It may look at a task of @sched that had a mutex. */
+		inherit_lock(other);
+		inherit_unlock(other);
 		for (unsigned int i = 0; i < other->slots; i++) {
 			const uint32_t owner = atomic_load(&other->slot[i].owner);
 
 			while (takes_events(&other->slot[i], owner))
 				give_time();
 		}
+	}
 	pthread_mutex_unlock(&all_lock);
 }
 
@@ -128,6 +138,7 @@ static void free_sched(struct switchto_sched *sched)
 		end_slot(&sched->slot[i]);
 	switchto_pool_free_tasks(sched);
 	pthread_mutex_destroy(&sched->lock);
+	pthread_mutex_destroy(&sched->passing);
 	free(sched);
 }
 
@@ -207,6 +218,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	NO_CANCELLATION;
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct switchto_sched_options chosen = { 0 };
+	pthread_mutexattr_t recursive;
 	struct switchto_sched *sched;
 	size_t size;
 	int error = 0;
@@ -239,6 +251,8 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	memset(sched, 0, size);
 	sched->policy = chosen.flags ? &switchto_wrapper : chosen.policy;
 	sched->wrapped = chosen.flags ? chosen.policy : NULL;
+	sched->inherit = chosen.policy->change ? chosen.policy->inherit : NULL;
+	sched->conserving = chosen.policy->conserving;
 	sched->flags = chosen.flags;
 	sched->main = switchto_worker_main;
 	sched->report = chosen.report;
@@ -254,6 +268,10 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	error = choose_block(sched);
 	switchto_worker_take_model(sched);
 	pthread_mutex_init(&sched->lock, NULL);
+	pthread_mutexattr_init(&recursive);
+	pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&sched->passing, &recursive);
+	pthread_mutexattr_destroy(&recursive);
 	while (!error && sched->slots < chosen.slots) {
 		error = begin_slot(&sched->slot[sched->slots++], sched);
 	}
@@ -287,6 +305,24 @@ const char *switchto_sched_engine(const struct switchto_sched *sched)
 		return NULL;
 	}
 	return sched->has_rings ? "io_uring" : "epoll";
+}
+
+/* 0 or an error number. */
+static int bad_sched(const struct switchto_sched *sched)
+{
+	return !sched ? EINVAL : is_parents(sched) ? EPERM : 0;
+}
+
+void *switchto_policy_queue(struct switchto_sched *sched, unsigned int slot)
+{
+	const int error = bad_sched(sched);
+
+	if (error || slot >= sched->slots) {
+		errno = error ? error : EINVAL;
+		return NULL;
+	}
+	return sched->wrapped ? switchto_wrapper_queue(&sched->slot[slot]) :
+				sched->slot[slot].queue;
 }
 
 /* A slot for each dispatcher, and then the caller as that of the first. 0 or an error number. */
@@ -383,12 +419,6 @@ int switchto_sched_stop(struct switchto_sched *sched, int flags)
 		pthread_mutex_unlock(&sched->lock);
 	}
 	return 0;
-}
-
-/* 0 or an error number. */
-static int bad_sched(const struct switchto_sched *sched)
-{
-	return !sched ? EINVAL : is_parents(sched) ? EPERM : 0;
 }
 
 int switchto_sched_restart(struct switchto_sched *sched)

@@ -12,10 +12,18 @@
  * which many have come, each would be given the mutex, and that costs switches, which make more
  * wait. A mutex that is STRICT is always given: then each short section that is contended costs a
  * switch, or a wake-up of another slot.
+ *
+ * Where tasks inherit (inherit.h), each step but an uncontended lock or unlock is done with that
+ * lock. The oldest that was woken inherits, too: it must run before the others can be served.
+ *
+ * mutex->owner names the task or thread that has the mutex. It is NULL for a moment after each lock
+ * and before each unlock. UNSURE with a task: unlock gives the mutex to that task, which may leave
+ * instead.
  */
 #define _GNU_SOURCE
 #include "sync.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +34,9 @@ enum {
 	STRICT = SWITCHTO_STRICT,
 	FLAGS = 15,
 };
+
+/* In mutex->owner, with a task: it may be gone, and is not looked at. */
+#define UNSURE ((uintptr_t)2)
 
 /* So long after the oldest was first woken, others may come first. */
 #define PATIENCE (NSEC_PER_SEC / 1000)
@@ -115,8 +126,9 @@ static inline bool owned_before_fork(const void *owner)
 {
 	if (likely(!switchto_generation))
 		return false;
-	return (uintptr_t)owner & 1 ? switchto_is_gone((uintptr_t)owner) :
-				      owner && is_ancestors(owner);
+	if ((uintptr_t)owner & 1)
+		return switchto_is_gone((uintptr_t)owner);
+	return owner && is_ancestors((const char *)owner - ((uintptr_t)owner & UNSURE));
 }
 
 /* @who can't lock @mutex: an error number, or 0: it is worth waiting. */
@@ -137,9 +149,15 @@ static inline bool change(struct switchto_mutex *mutex, uintptr_t *word, uintptr
 	return __atomic_compare_exchange_n(&mutex->word, word, to, false, order, __ATOMIC_ACQUIRE);
 }
 
+/* A release: as_task() reads task->sched, which may have been written since the last unlock. */
 static inline void set_owner(struct switchto_mutex *mutex, void *who)
 {
-	__atomic_store_n(&mutex->owner, who, __ATOMIC_RELAXED);
+	__atomic_store_n(&mutex->owner, who, __ATOMIC_RELEASE);
+}
+
+static inline void set_no_owner(struct switchto_mutex *mutex)
+{
+	__atomic_store_n(&mutex->owner, NULL, __ATOMIC_RELAXED);
 }
 
 /* Locks @mutex unless it is locked; some may wait for it. */
@@ -156,7 +174,9 @@ static inline bool try_lock(struct switchto_mutex *mutex, void *who)
 	return true;
 }
 
-/* Locks @mutex, or puts @queued on its stack. */
+/*
+ * Locks @mutex, or puts @queued on its stack. Acquires what the one that has it knew: holder_of().
+ */
 static inline bool lock_or_push(struct switchto_mutex *mutex, struct queued *queued, void *who)
 {
 	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_RELAXED);
@@ -174,7 +194,7 @@ static inline bool lock_or_push(struct switchto_mutex *mutex, struct queued *que
 		// NOLINTNEXTLINE(performance-no-int-to-ptr)
 		queued->next = own((struct queued *)(word & ~(uintptr_t)FLAGS));
 		if (likely(change(mutex, &word, (uintptr_t)queued | (word & FLAGS),
-				  __ATOMIC_RELEASE)))
+				  __ATOMIC_ACQ_REL)))
 			return false;
 	}
 }
@@ -194,14 +214,133 @@ static bool lock_or_stay(struct switchto_mutex *mutex, struct queued *queued)
 			mutex->waiters = queued->next;
 			return true;
 		}
-		if (change(mutex, &word, word & ~(uintptr_t)WOKEN, __ATOMIC_RELEASE))
+		if (change(mutex, &word, word & ~(uintptr_t)WOKEN, __ATOMIC_ACQ_REL))
 			return false;
 	}
 }
 
+/* --- mutexes, where tasks inherit --- */
+
+/* @me, which may be NULL: is it a task of such a scheduler? */
+static inline bool inherits(const struct worker *me)
+{
+	return me && me->sched->inherit && me->task;
+}
+
+/* @who of a mutex: as a task of @sched, or NULL. It has the mutex, or waits for it. */
+static struct switchto_task *as_task(const struct switchto_sched *sched, void *who)
+{
+	struct switchto_task *task = who;
+
+	return task && !((uintptr_t)who & (1 | UNSURE)) && task->sched == sched ? task : NULL;
+}
+
+/* So often holder_of() looks: first at once, then every 50 us. */
+enum { LOOKS_AT_ONCE = 10, LOOKS = 30 };
+
+/*
+ * The task of @sched that has @mutex, or NULL. The caller is, or was just now, in the list of
+ * @mutex, and has the lock: a task of @sched that has @mutex does not unlock it as long as others
+ * wait. A thread that has just locked it stores its name next; one that was preempted there, or is
+ * gone since a fork, is not waited for: what the caller passes on, others take up that begin to
+ * wait.
+ */
+static struct switchto_task *holder_of(const struct switchto_sched *sched,
+				       const struct switchto_mutex *mutex)
+{
+	void *owner;
+
+	for (int i = 0; i < LOOKS; i++) {
+		owner = __atomic_load_n(&mutex->owner, __ATOMIC_ACQUIRE);
+		if (owner)
+			return as_task(sched, owner);
+		if (!(__atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE) & LOCKED))
+			break;
+		if (i < LOOKS_AT_ONCE)
+			sched_yield();
+		else
+			nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
+	}
+	return NULL;
+}
+
+static __attribute__((noinline)) bool inherit_or_push(struct switchto_mutex *mutex,
+						      struct queued *queued,
+						      struct switchto_task *task)
+{
+	bool locked;
+
+	inherit_lock(task->sched);
+	locked = lock_or_push(mutex, queued, task);
+	window();
+	if (locked)
+		switchto_inherit_has(task, mutex);
+	else
+		switchto_inherit_wait(task, mutex, holder_of(task->sched, mutex));
+	inherit_unlock(task->sched);
+	return locked;
+}
+
+/* @leaves: it does not sleep again. */
+static __attribute__((noinline)) bool inherit_or_stay(struct switchto_mutex *mutex,
+						      struct queued *queued,
+						      struct switchto_task *task, bool leaves)
+{
+	bool locked;
+
+	inherit_lock(task->sched);
+	locked = lock_or_stay(mutex, queued);
+	window();
+	if (locked)
+		switchto_inherit_has(task, mutex);
+	else if (leaves)
+		switchto_inherit_leave(task, mutex, holder_of(task->sched, mutex));
+	else
+		switchto_inherit_wait(task, mutex, holder_of(task->sched, mutex));
+	inherit_unlock(task->sched);
+	return locked;
+}
+
+/* It was given @mutex. */
+static __attribute__((noinline)) void inherit_given(const struct switchto_mutex *mutex,
+						    struct switchto_task *task)
+{
+	inherit_lock(task->sched);
+	switchto_inherit_has(task, mutex);
+	inherit_unlock(task->sched);
+}
+
+/* Its deadline has passed. False: it has been claimed, and somebody is about to wake it. */
+static __attribute__((noinline)) bool inherit_not(struct queued *queued, struct switchto_task *task)
+{
+	unsigned char waits = WAITS;
+	bool left;
+
+	inherit_lock(task->sched);
+	left = atomic_compare_exchange_strong(&queued->timed, &waits, LEFT);
+	window();
+	if (left)
+		switchto_inherit_give_up(task);
+	inherit_unlock(task->sched);
+	return left;
+}
+
+/* It has taken its place among those that wait again. */
+static __attribute__((noinline)) void inherit_again(const struct switchto_mutex *mutex,
+						    struct switchto_task *task)
+{
+	inherit_lock(task->sched);
+	switchto_inherit_wait(task, mutex, holder_of(task->sched, mutex));
+	inherit_unlock(task->sched);
+}
+
+/* --- mutexes, when they are locked --- */
+
 /* @who is a thread, or a task in a blocking region: it waits as any thread does. */
 static __attribute__((noinline)) int lock_in_thread(struct switchto_mutex *mutex, void *who)
 {
+	struct worker *me = switchto_current;
+	struct switchto_task *task = inherits(me) ? me->task : NULL;
 	struct place place;
 	struct queued *queued = queued_in(&place);
 	int error = bad_lock(mutex, who);
@@ -213,14 +352,20 @@ static __attribute__((noinline)) int lock_in_thread(struct switchto_mutex *mutex
 	switchto_waiter_begin_thread(&queued->waiter);
 	queued->who = who;
 	atomic_init(&queued->timed, UNTIMED);
-	if (lock_or_push(mutex, queued, who))
+	if (task ? inherit_or_push(mutex, queued, task) : lock_or_push(mutex, queued, who))
 		return 0;
 	do {
 		error = switchto_waiter_wait(&queued->waiter, NEVER, false);
 		if (error)
 			return fail(error);
 		atomic_store(&queued->waiter.fired, false);
-	} while (!queued->given && !lock_or_stay(mutex, queued));
+		if (queued->given) {
+			if (task)
+				inherit_given(mutex, task);
+			return 0;
+		}
+	} while (!(task ? inherit_or_stay(mutex, queued, task, false) :
+			  lock_or_stay(mutex, queued)));
 	return 0;
 }
 
@@ -275,12 +420,54 @@ static ALWAYS_INLINE int lock_inside(struct switchto_mutex *mutex, struct worker
 	return 0;
 }
 
+/* The same, where tasks inherit. */
+static __attribute__((noinline)) int lock_inheriting(struct switchto_mutex *mutex,
+						     struct worker *me, struct switchto_task *task)
+{
+	struct place place;
+	struct queued *queued = queued_in(&place);
+	bool locked;
+
+	queued->waiter.task = task;
+	queued->who = task;
+	atomic_init(&queued->timed, UNTIMED);
+	begin_locking(task);
+	locked = inherit_or_push(mutex, queued, task);
+	/*
+	 * Once it is in the list, it is woken, and made ready for that: also if that was before it
+	 * sleeps.
+	 */
+	while (!locked) {
+		window();
+		probe2(sleep, task, LOCKING);
+		dispatch_task(me);
+		if (queued->given)
+			break;
+		begin_locking(task);
+		locked = inherit_or_stay(mutex, queued, task, false);
+	}
+	if (locked)
+		end_locking(task);
+	else
+		inherit_given(mutex, task);
+	task->held++;
+	leave(me);
+	return 0;
+}
+
+static ALWAYS_INLINE int lock_entered(struct switchto_mutex *mutex, struct worker *me,
+				      struct switchto_task *task)
+{
+	return unlikely(me->sched->inherit) ? lock_inheriting(mutex, me, task) :
+					      lock_inside(mutex, me, task);
+}
+
 /* Of a task that has lost its slot, is in a blocking region, or in the scheduler already. */
 static __attribute__((noinline)) int lock_late(struct switchto_mutex *mutex, struct worker *me,
 					       struct switchto_task *task)
 {
 	if (enter_task(me))
-		return lock_inside(mutex, me, task);
+		return lock_entered(mutex, me, task);
 	if (!me->in_region)
 		return fail(EDEADLK);
 	if (lock_in_thread(mutex, task))
@@ -296,7 +483,7 @@ static __attribute__((noinline)) int lock_in_task(struct switchto_mutex *mutex, 
 
 	if (unlikely(error))
 		return fail(error);
-	return likely(try_enter(me)) ? lock_inside(mutex, me, task) : lock_late(mutex, me, task);
+	return likely(try_enter(me)) ? lock_entered(mutex, me, task) : lock_late(mutex, me, task);
 }
 
 int switchto_mutex_lock(struct switchto_mutex *mutex)
@@ -331,7 +518,7 @@ static inline bool try_unlock(struct switchto_mutex *mutex)
 
 	if (__atomic_load_n(&mutex->word, __ATOMIC_RELAXED) != word)
 		return false;
-	set_owner(mutex, NULL);
+	set_no_owner(mutex);
 	window();
 	return change(mutex, &word, 0, __ATOMIC_RELEASE);
 }
@@ -441,6 +628,12 @@ enum {
 	TIMED,	   /* the first one is timed: for unlock_timed() */
 };
 
+/* An unlock where tasks inherit. */
+struct passing {
+	struct switchto_task *task; /* that unlocks */
+	struct queued *to_wake;	    /* afterwards, or NULL */
+};
+
 /* If @first is NULL, and some have come: these. 0 or AGAIN */
 static ALWAYS_INLINE int take_new(struct switchto_mutex *mutex, struct queued **first,
 				  uintptr_t *word)
@@ -456,33 +649,69 @@ static ALWAYS_INLINE int take_new(struct switchto_mutex *mutex, struct queued **
 	return 0;
 }
 
+/*
+ * Where tasks inherit, with the lock: @who gets the mutex next, or NULL. If that is no task of this
+ * scheduler, it may have it already. @to_wake is woken without the lock.
+ */
+static int pass_on(const struct switchto_mutex *mutex, struct passing *passing, void *who,
+		   struct queued *to_wake)
+{
+	window();
+	switchto_inherit_pass(passing->task, mutex, as_task(passing->task->sched, who));
+	passing->to_wake = to_wake;
+	return 0;
+}
+
+/* @who, which is on its way, does not leave if it has to take the lock of @passing for that. */
+static inline void *name_of_next(void *who, const struct passing *passing)
+{
+	if ((uintptr_t)who & 1 || (passing && as_task(passing->task->sched, who)))
+		return who;
+	return (char *)who + UNSURE;
+}
+
 /* @first has the mutex now. */
 static ALWAYS_INLINE int give(struct switchto_mutex *mutex, struct worker *me, struct queued *first,
-			      uintptr_t *word)
+			      uintptr_t *word, struct passing *passing)
 {
-	set_owner(mutex, first->who);
-	if (*word & WOKEN)
-		return change(mutex, word, *word | GIVEN, __ATOMIC_RELEASE) ? 0 : AGAIN;
+	void *who = first->who;
+
+	if (*word & WOKEN) {
+		set_owner(mutex, name_of_next(who, passing));
+		if (!change(mutex, word, *word | GIVEN, __ATOMIC_RELEASE))
+			return AGAIN;
+		return passing ? pass_on(mutex, passing, who, NULL) : 0;
+	}
+	set_owner(mutex, who);
 	mutex->waiters = first->next;
 	first->given = true;
-	return wake(me, first);
+	return passing ? pass_on(mutex, passing, who, first) : wake(me, first);
 }
 
 /* Whoever comes first may lock the mutex now; @first, or NULL, is woken for that. */
 static ALWAYS_INLINE int set_free(struct switchto_mutex *mutex, struct worker *me,
-				  struct queued *first, uintptr_t *word)
+				  struct queued *first, uintptr_t *word, struct passing *passing)
 {
 	const uintptr_t unlocked = *word & ~(uintptr_t)LOCKED;
+	void *who = passing && first ? first->who : NULL;
 
 	/* From now on the mutex may be locked, and be gone, unless somebody is to be woken. */
-	set_owner(mutex, NULL);
-	if (!first || *word & WOKEN)
-		return change(mutex, word, unlocked, __ATOMIC_RELEASE) ? 0 : AGAIN;
-	return change(mutex, word, unlocked | WOKEN, __ATOMIC_ACQ_REL) ? wake(me, first) : AGAIN;
+	set_no_owner(mutex);
+	if (!first || *word & WOKEN) {
+		if (!change(mutex, word, unlocked, __ATOMIC_RELEASE))
+			return AGAIN;
+		return passing ? pass_on(mutex, passing, who, NULL) : 0;
+	}
+	if (!change(mutex, word, unlocked | WOKEN, __ATOMIC_ACQ_REL))
+		return AGAIN;
+	return passing ? pass_on(mutex, passing, who, first) : wake(me, first);
 }
 
-/* unlock_slowly(); without @timed, TIMED if the first one is timed. */
-static ALWAYS_INLINE int unlock_with(struct switchto_mutex *mutex, struct worker *me, bool timed)
+/*
+ * unlock_slowly(); without @timed, TIMED if the first one is timed. @passing: where tasks inherit.
+ */
+static ALWAYS_INLINE int unlock_with(struct switchto_mutex *mutex, struct worker *me, bool timed,
+				     struct passing *passing)
 {
 	/* Acquires from the oldest, when it is to be woken: it may have slept again. */
 	uintptr_t word = __atomic_load_n(&mutex->word, __ATOMIC_ACQUIRE);
@@ -503,16 +732,35 @@ static ALWAYS_INLINE int unlock_with(struct switchto_mutex *mutex, struct worker
 			}
 		}
 		if (likely(first) && (word & STRICT || unlikely(is_late(first))))
-			result = give(mutex, me, first, &word);
+			result = give(mutex, me, first, &word, passing);
 		else
-			result = set_free(mutex, me, first, &word);
+			result = set_free(mutex, me, first, &word, passing);
 	} while (unlikely(result == AGAIN));
 	return result;
 }
 
 static __attribute__((noinline)) int unlock_timed(struct switchto_mutex *mutex, struct worker *me)
 {
-	return unlock_with(mutex, me, true);
+	return unlock_with(mutex, me, true, NULL);
+}
+
+static __attribute__((noinline)) int unlock_passing(struct switchto_mutex *mutex, struct worker *me)
+{
+	uintptr_t word = LOCKED | STRICT;
+	struct passing passing = { .task = me->task };
+
+	if (!mutex->waiters && __atomic_load_n(&mutex->word, __ATOMIC_RELAXED) == word) {
+		set_no_owner(mutex);
+		window();
+		if (change(mutex, &word, STRICT, __ATOMIC_RELEASE))
+			return 0;
+	}
+	/* An unlock in vain may have said that nobody has it: holder_of() would wait for that. */
+	set_owner(mutex, me->task);
+	inherit_lock(me->sched);
+	unlock_with(mutex, me, true, &passing);
+	inherit_unlock(me->sched);
+	return passing.to_wake ? wake(me, passing.to_wake) : 0;
 }
 
 /* unlock() of a mutex for which somebody waits, or which is STRICT. The caller has it. 0 */
@@ -521,7 +769,9 @@ static __attribute__((noinline)) int unlock_slowly(struct switchto_mutex *mutex,
 	int result;
 
 	drop_ancestors(mutex);
-	result = unlock_with(mutex, me, false);
+	if (unlikely(inherits(me)))
+		return unlock_passing(mutex, me);
+	result = unlock_with(mutex, me, false, NULL);
 	return unlikely(result == TIMED) ? unlock_timed(mutex, me) : result;
 }
 
@@ -623,7 +873,9 @@ static struct timed *get_timed(const struct switchto_mutex *mutex, void *who, bo
 /* Waits for @mutex, which was locked: 0 or an error number. */
 static int lock_timed(struct switchto_mutex *mutex, void *who, nsec_t deadline)
 {
-	bool in_list = false;
+	struct worker *me = switchto_current;
+	struct switchto_task *task = inherits(me) ? me->task : NULL;
+	bool in_list = false, locked;
 	struct timed *timed = get_timed(mutex, who, &in_list);
 	struct queued *queued;
 	unsigned char waits;
@@ -637,24 +889,35 @@ static int lock_timed(struct switchto_mutex *mutex, void *who, nsec_t deadline)
 		switchto_waiter_begin(&timed->waiter);
 		queued->who = who;
 		atomic_store(&queued->timed, WAITS);
-		if (lock_or_push(mutex, queued, who))
+		if (task ? inherit_or_push(mutex, queued, task) : lock_or_push(mutex, queued, who))
 			goto out;
+	} else if (task) {
+		inherit_again(mutex, task);
 	}
 	do {
 		waits = WAITS;
 		error = switchto_waiter_wait(&timed->waiter, deadline, false);
 		window();
-		if (error && atomic_compare_exchange_strong(&queued->timed, &waits, LEFT))
+		/* In the child of a fork, others may have had the lock. */
+		if (error && task && is_parents(task->sched))
+			task = NULL;
+		if (error && (task ? inherit_not(queued, task) :
+				     atomic_compare_exchange_strong(&queued->timed, &waits, LEFT)))
 			return error;
 		/* Unless a handler has forked, and this is the child, somebody is about to wake it. */
 		if (error && switchto_waiter_wait(&timed->waiter, NEVER, false))
 			return error;
-		if (queued->given)
+		if (queued->given) {
+			if (task)
+				inherit_given(mutex, task);
 			goto out;
+		}
 		atomic_store(&timed->waiter.fired, false);
 		/* While it is WOKEN, nobody else looks at that. */
 		atomic_store(&queued->timed, error ? LEFT : WAITS);
-		if (lock_or_stay(mutex, queued))
+		locked = task ? inherit_or_stay(mutex, queued, task, error) :
+				lock_or_stay(mutex, queued);
+		if (locked)
 			goto out;
 	} while (!error);
 	return error;

@@ -18,14 +18,15 @@
  *	wake				who is claimed, and made ready
  *	owner				the word that says who owns a slot
  *	inbox				the queue of a slot, and the way into it
+ *	inherit				what a task that has a mutex inherits from those that wait for it
  *	timer				the heap of deadlines
  *	sys				system calls, clock
  *
  * Policies are called by pointers: fifo, priority, edf, fair; and wrapper, which measures and steals.
  *
  * Who may touch what: a slot's queue, timers and poller belong to the worker that owns the slot, and
- * only inside the scheduler (owner.h). Others reach a slot by its inbox. So nothing here needs a lock
- * but lists of schedulers, workers and tasks, and what is polled when that changes.
+ * only inside the scheduler (owner.h). Others reach a slot by its inbox. So few things need a lock:
+ * lists of schedulers, workers and tasks, what tasks inherit, and what is polled when that changes.
  *
  * The worker that owns a slot and has nothing to run waits for descriptors and deadlines itself. There
  * is no thread in between.
@@ -112,7 +113,9 @@ struct switchto_task {
 	_Atomic(struct waiter *) joiner;
 	struct waiter joins;	 /* of its own call of switchto_join() */
 	_Atomic uint32_t serial; /* how often this memory has been a task's */
-	nsec_t since;		 /* of the wrapper: when it became ready, or stopped running */
+	struct inherit
+		*inherit; /* that of its worker, if it has inherited or passed on. With a lock */
+	nsec_t since;	  /* of the wrapper: when it became ready, or stopped running */
 	struct task_stats {
 		_Atomic uint64_t runs, run_ns, ready_ns, blocked_ns;
 	} stats;
@@ -131,6 +134,19 @@ static inline bool is_cancelled(const struct switchto_task *task)
 {
 	return atomic_load(&task->cancelled) == CANCELLED;
 }
+
+/* What the task of a worker inherits from others, and passes on: inherit.h. */
+struct inherit {
+	struct switchto_task *task;
+	const struct switchto_mutex *mutex;  /* for which it waits, or NULL */
+	struct inherit *holder;		     /* in whose list it is then; NULL: the scheduler's */
+	struct inherit *next;		     /* in that */
+	struct inherit *waits;		     /* the first that waits for a mutex of this one */
+	struct switchto_task_attr passes_on; /* while it waits */
+	struct switchto_task_attr own;	     /* if raised: entry.attr has what it inherits, too */
+	struct inherit *next_due;	     /* slot->due */
+	bool raised, due;
+};
 
 /* A kernel thread that runs tasks, one after the other; or a slot's dispatcher. */
 struct worker {
@@ -153,6 +169,7 @@ struct worker {
 	uint32_t seen_epoch;
 	bool seen;
 	uint64_t fp; /* that of the scheduler, when it was created */
+	struct inherit inherit;
 	atomic_bool exits;
 };
 
@@ -174,14 +191,17 @@ struct slot {
 	struct switchto_task *begins; /* its dispatcher is to make a worker for this one */
 	bool waited;		      /* its last task that was to begin found no worker */
 	void *queue;
-	bool is_fifo; /* the policy, whose functions are in line then */
+	bool is_fifo;	 /* the policy, whose functions are in line then */
+	bool has_policy; /* its queue is ready for use */
 	/* The policy's. */
 	void (*enqueue)(void *queue, struct switchto_entry *entry, enum switchto_reason why);
 	struct switchto_entry *(*pick)(void *queue);
 	/* What is left until it looks at the clock, see spent(); and how often it has polled. */
 	_Atomic int budget;
 	_Atomic unsigned int polls;
-	int full;		  /* what the budget begins with */
+	_Atomic(struct inherit *)
+		due; /* whose attributes are to be changed. Written with sched->passing */
+	int full;    /* what the budget begins with */
 	unsigned int known_polls; /* when it last looked at the clock */
 	nsec_t checked, polled;	  /* when that was; when it polled at the latest */
 	atomic_uchar last_region; /* how long it was: REGION_SHORT and so on */
@@ -268,6 +288,12 @@ struct switchto_sched {
 	unsigned int waiting;
 	unsigned int next_mark; /* that the monitor verifies: mark.c */
 	nsec_t verified;	/* when it did so */
+
+	bool conserving; /* the policy */
+	/* The policy's, if it has it, and a function change. */
+	void (*inherit)(struct switchto_task_attr *attr, const struct switchto_task_attr *from);
+	pthread_mutex_t passing; /* inherit.h. Recursive: a thief has it as it empties an inbox */
+	struct inherit *waits;	 /* for mutexes that threads have, or tasks of other schedulers */
 
 	pthread_mutex_t lock; /* of the rest */
 	struct worker *idle, *workers;

@@ -92,6 +92,8 @@ static void end_task(struct worker *me)
 		abort();
 	}
 	probe1(task_end, task);
+	if (unlikely(task->inherit))
+		switchto_inherit_end(task);
 	me->task = NULL;
 	if (me->sched->policy->end)
 		me->sched->policy->end(me->slot->queue, &task->entry);

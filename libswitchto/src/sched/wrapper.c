@@ -87,6 +87,7 @@ enum { MOST_REFUSED = 8 };
 static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief)
 {
 	const struct switchto_policy *policy = victim->sched->wrapped;
+	const bool inherits = victim->sched->inherit;
 	const uint32_t owner = atomic_load(&victim->owner);
 	struct switchto_task *task;
 	void *queue = ((struct wrapper *)victim->queue)->queue;
@@ -95,8 +96,19 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 	if (!visit(victim, owner))
 		return NULL;
 	window();
+	/* Nobody is to wait for a lock in a visit: the thief comes again. */
+	if (inherits && !inherit_try_lock(victim->sched)) {
+		end_visit(victim, owner);
+		return NULL;
+	}
 	if (atomic_load_explicit(&victim->inbox, memory_order_relaxed))
 		switchto_inbox_empty(victim);
+	/*
+	 * So nothing is due in the list of the victim for the task that it loses, as long as the
+	 * lock is held.
+	 */
+	if (inherit_is_due(victim))
+		switchto_inherit_apply(victim);
 	task = (struct switchto_task *)policy->steal(queue);
 	if (task && task->bound) {
 		policy->enqueue(queue, &task->entry, SWITCHTO_YIELDED);
@@ -116,6 +128,8 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 		atomic_fetch_sub_explicit(&victim->tasks, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&thief->tasks, 1, memory_order_relaxed);
 	}
+	if (inherits)
+		inherit_unlock(victim->sched);
 	end_visit(victim, owner);
 	return task ? &task->entry : NULL;
 }
@@ -181,6 +195,23 @@ static void end(void *queue, const struct switchto_entry *entry)
 		policy->end(wrapper->queue, entry);
 }
 
+static int init(void *queue)
+{
+	struct wrapper *wrapper = queue;
+	const struct switchto_policy *policy = wrapper->slot->sched->wrapped;
+
+	return policy->init ? policy->init(wrapper->queue) : 0;
+}
+
+static void destroy(void *queue)
+{
+	struct wrapper *wrapper = queue;
+	const struct switchto_policy *policy = wrapper->slot->sched->wrapped;
+
+	if (policy->destroy)
+		policy->destroy(wrapper->queue);
+}
+
 const struct switchto_policy switchto_wrapper = {
 	.name = "wrapper",
 	.queue_size = sizeof(struct wrapper),
@@ -188,9 +219,16 @@ const struct switchto_policy switchto_wrapper = {
 	.pick = pick,
 	.end = end,
 	.change = change,
+	.init = init,
+	.destroy = destroy,
 };
 
 void switchto_wrapper_begin(struct slot *slot)
 {
 	((struct wrapper *)slot->queue)->slot = slot;
+}
+
+void *switchto_wrapper_queue(struct slot *slot)
+{
+	return ((struct wrapper *)slot->queue)->queue;
 }

@@ -9,5 +9,7 @@ extern const struct switchto_policy switchto_wrapper;
 
 /* The queue of @slot is there, and all 0. */
 void switchto_wrapper_begin(struct slot *slot);
+/* The queue of the program's policy. */
+void *switchto_wrapper_queue(struct slot *slot);
 
 #endif /* SWITCHTO_SCHED_WRAPPER_H */
