@@ -225,14 +225,19 @@ static void lock_and_say(void *name)
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 }
 
+static atomic_int late;
+static _Atomic pid_t again;
+
 /* @name tells when it has been late once. */
 static void lock_at_second_try(void *name)
 {
 	struct timespec at = in(MSEC);
 
 	CHECK_ERR(&verdict, switchto_mutex_lock_until(&mutex, &at), ETIMEDOUT);
+	atomic_fetch_add(&late, 1);
 	CHECK_EQ(&verdict, switchto_park(NULL), 0);
 	at = in(100 * NSEC_PER_SEC);
+	atomic_store(&again, gettid());
 	CHECK_EQ(&verdict, switchto_mutex_lock_until(&mutex, &at), 0);
 	strncat(order, name, 1);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
@@ -243,20 +248,26 @@ static void lock_once_in_vain(void *arg)
 	const struct timespec at = in(MSEC);
 
 	CHECK_ERR(&verdict, switchto_mutex_lock_until(&mutex, &at), ETIMEDOUT);
+	atomic_fetch_add(&late, 1);
 }
 
 static void keep_places(void *arg)
 {
 	struct switchto_task *first, *task;
+	uintptr_t before;
 
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	spawn(NULL, lock_once_in_vain, NULL);
 	first = spawn_handle(NULL, lock_at_second_try, "a");
-	sleep_for((void *)(5 * MSEC));
+	while (atomic_load(&late) < 2)
+		sleep_for((void *)MSEC);
+	before = __atomic_load_n(&mutex.word, __ATOMIC_RELAXED);
 	task = spawn_handle(NULL, lock_and_say, "b");
-	sleep_for((void *)(5 * MSEC));
+	while (__atomic_load_n(&mutex.word, __ATOMIC_RELAXED) == before)
+		sleep_for((void *)MSEC);
 	CHECK_EQ(&verdict, switchto_unpark(first), 0);
-	sleep_for((void *)(5 * MSEC));
+	while (!atomic_load(&again) || thread_state(atomic_load(&again)) != 'S')
+		sleep_for((void *)MSEC);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 	CHECK_EQ(&verdict, switchto_join(first), 0);
 	CHECK_EQ(&verdict, switchto_join(task), 0);
@@ -267,6 +278,8 @@ TEST(places_kept)
 {
 	mutex = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
 	memset(order, 0, sizeof(order));
+	atomic_store(&late, 0);
+	atomic_store(&again, 0);
 	run_task_in_time(keep_places, NULL);
 }
 

@@ -103,7 +103,8 @@ static bool move(struct inherit **list, const struct switchto_mutex *mutex,
 	struct inherit *of, *rest = NULL;
 
 	while ((of = *list)) {
-		if (mutex && of->mutex != mutex) {
+		/* It may have just been given the mutex by a thread, and not know yet. */
+		if ((mutex && of->mutex != mutex) || (holder && of->task == holder)) {
 			list = &of->next;
 			continue;
 		}
