@@ -870,6 +870,45 @@ static struct timed *get_timed(const struct switchto_mutex *mutex, void *who, bo
 	return timed;
 }
 
+/* Puts @timed in the list of @mutex, unless it locks that: true. @task: one that inherits, or NULL. */
+static bool push_timed(struct switchto_mutex *mutex, struct timed *timed, void *who,
+		       struct switchto_task *task)
+{
+	struct queued *queued = queued_of(timed);
+
+	timed->mutex = mutex;
+	switchto_waiter_begin(&timed->waiter);
+	queued->who = who;
+	atomic_store(&queued->timed, WAITS);
+	return task ? inherit_or_push(mutex, queued, task) : lock_or_push(mutex, queued, who);
+}
+
+/* The deadline has passed. False: it has been claimed, and somebody is about to wake it. */
+static bool leave_timed(struct queued *queued, struct switchto_task *task)
+{
+	unsigned char waits = WAITS;
+
+	return task ? inherit_not(queued, task) :
+		      atomic_compare_exchange_strong(&queued->timed, &waits, LEFT);
+}
+
+/* It was woken. Does it have @mutex? @leaves: it does not sleep again. */
+static bool woken_timed(struct switchto_mutex *mutex, struct timed *timed,
+			struct switchto_task *task, bool leaves)
+{
+	struct queued *queued = queued_of(timed);
+
+	if (queued->given) {
+		if (task)
+			inherit_given(mutex, task);
+		return true;
+	}
+	atomic_store(&timed->waiter.fired, false);
+	/* While it is WOKEN, nobody else looks at that. */
+	atomic_store(&queued->timed, leaves ? LEFT : WAITS);
+	return task ? inherit_or_stay(mutex, queued, task, leaves) : lock_or_stay(mutex, queued);
+}
+
 /* Waits for @mutex, which was locked: 0 or an error number. */
 static int lock_timed(struct switchto_mutex *mutex, void *who, nsec_t deadline)
 {
@@ -878,50 +917,29 @@ static int lock_timed(struct switchto_mutex *mutex, void *who, nsec_t deadline)
 	bool in_list = false, locked;
 	struct timed *timed = get_timed(mutex, who, &in_list);
 	struct queued *queued;
-	unsigned char waits;
-	int error;
+	int error = 0;
 
 	if (!timed)
 		return ENOMEM;
 	queued = queued_of(timed);
-	if (!in_list) {
-		timed->mutex = mutex;
-		switchto_waiter_begin(&timed->waiter);
-		queued->who = who;
-		atomic_store(&queued->timed, WAITS);
-		if (task ? inherit_or_push(mutex, queued, task) : lock_or_push(mutex, queued, who))
-			goto out;
-	} else if (task) {
+	if (in_list && task)
 		inherit_again(mutex, task);
-	}
-	do {
-		waits = WAITS;
+	locked = !in_list && push_timed(mutex, timed, who, task);
+	while (!locked && !error) {
 		error = switchto_waiter_wait(&timed->waiter, deadline, false);
 		window();
 		/* In the child of a fork, others may have had the lock. */
 		if (error && task && is_parents(task->sched))
 			task = NULL;
-		if (error && (task ? inherit_not(queued, task) :
-				     atomic_compare_exchange_strong(&queued->timed, &waits, LEFT)))
+		if (error && leave_timed(queued, task))
 			return error;
 		/* Unless a handler has forked, and this is the child, somebody is about to wake it. */
 		if (error && switchto_waiter_wait(&timed->waiter, NEVER, false))
 			return error;
-		if (queued->given) {
-			if (task)
-				inherit_given(mutex, task);
-			goto out;
-		}
-		atomic_store(&timed->waiter.fired, false);
-		/* While it is WOKEN, nobody else looks at that. */
-		atomic_store(&queued->timed, error ? LEFT : WAITS);
-		locked = task ? inherit_or_stay(mutex, queued, task, error) :
-				lock_or_stay(mutex, queued);
-		if (locked)
-			goto out;
-	} while (!error);
-	return error;
-out:
+		locked = woken_timed(mutex, timed, task, error);
+	}
+	if (!locked)
+		return error;
 	atomic_store(&queued->timed, OUT);
 	return 0;
 }
