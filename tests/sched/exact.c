@@ -60,21 +60,30 @@ static void send_urgent(void)
 	CHECK_EQ(&verdict, send(ends[1], "def", 3, 0), 3);
 }
 
+union control {
+	struct cmsghdr header;
+	char room[CMSG_SPACE(sizeof(int))];
+};
+
+/* @part, with a descriptor in @control. */
+static struct msghdr with_descriptor(struct iovec *part, union control *control)
+{
+	*control = (union control){ .header = { .cmsg_len = CMSG_LEN(sizeof(int)),
+						.cmsg_level = SOL_SOCKET,
+						.cmsg_type = SCM_RIGHTS } };
+	return (struct msghdr){
+		.msg_iov = part,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(*control),
+	};
+}
+
 static void send_descriptor(const char *text)
 {
-	union {
-		struct cmsghdr header;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = { .header = { .cmsg_len = CMSG_LEN(sizeof(int)),
-				  .cmsg_level = SOL_SOCKET,
-				  .cmsg_type = SCM_RIGHTS } };
 	struct iovec part = { (void *)(uintptr_t)text, 3 };
-	struct msghdr message = {
-		.msg_iov = &part,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control),
-	};
+	union control control;
+	const struct msghdr message = with_descriptor(&part, &control);
 
 	CHECK_EQ(&verdict, sendmsg(ends[1], &message, 0), 3);
 }
@@ -1555,19 +1564,10 @@ static void receive_from_unix(void *arg)
 
 static void send_much_with_a_descriptor(void *arg)
 {
-	union {
-		struct cmsghdr header;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = { .header = { .cmsg_len = CMSG_LEN(sizeof(int)),
-				  .cmsg_level = SOL_SOCKET,
-				  .cmsg_type = SCM_RIGHTS } };
 	struct iovec part = { much, sizeof(much) };
-	const struct msghdr message = { .msg_iov = &part,
-					.msg_iovlen = 1,
-					.msg_control = control.room,
-					.msg_controllen = sizeof(control) };
+	union control control;
+	const struct msghdr message = with_descriptor(&part, &control);
 
-	memcpy(CMSG_DATA(&control.header), &ends[1], sizeof(int));
 	CHECK_EQ(&verdict, switchto_sendmsg(ends[1], &message, 0, NULL), sizeof(much));
 }
 

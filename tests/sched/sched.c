@@ -84,6 +84,17 @@ void run_tasks(struct switchto_sched *sched)
 	verdict_assert(&verdict);
 }
 
+bool run_undisturbed(struct switchto_sched *sched)
+{
+	unsigned long long retakes;
+
+	assert_int_equal(switchto_sched_run(sched), 0);
+	retakes = retakes_of(sched);
+	assert_int_equal(switchto_sched_destroy(sched), 0);
+	verdict_assert(&verdict);
+	return !retakes;
+}
+
 void run_with_thread(struct switchto_sched *sched, void *(*fn)(void *), void *arg)
 {
 	pthread_t thread;

@@ -36,6 +36,11 @@ struct switchto_task *spawn_handle(struct switchto_sched *sched, void (*fn)(void
 
 /* Runs all tasks, destroys @sched, and asserts the verdict. */
 void run_tasks(struct switchto_sched *sched);
+/*
+ * The same, of one slot with SWITCHTO_MEASURE. False: a task lost the slot, as on a busy machine, so
+ * others may have run before it went on.
+ */
+bool run_undisturbed(struct switchto_sched *sched);
 /* The same, beside a thread that runs @fn. */
 void run_with_thread(struct switchto_sched *sched, void *(*fn)(void *), void *arg);
 

@@ -196,7 +196,8 @@ copy_tree() { # FROM TO
 	find "$obj/tools" \( -name '*.cmd' -o -name '*.d' \) -exec sed -i "s,$1/,$2/,g" {} +
 }
 
-# Twice as many jobs as CPUs: vm/test does more beside it, which does not wait for a kernel.
+# Twice as many jobs as CPUs: the VMs of vm/test wait for the kernel, so it is to get more of the CPUs
+# than the tests beside it.
 #
 # KASAN's checks in lockdep.c took more than a third of a debug kernel's time. Without
 # them a freed lock is still found when it is taken.
