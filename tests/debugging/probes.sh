@@ -33,8 +33,8 @@ build() { # NAME SOURCE OPTION...
 	"$cc" -std=c11 -O2 -fPIC -fvisibility=hidden -Wall -Wextra -Wpedantic -Wno-unused-parameter -Werror \
 		-I"$source/include" "$@" -c "$source/src/$from" -o "$work/$name.o"
 }
-build without switchto.c
-build with switchto.c -DSWITCHTO_PROBES
+build without core/switchto.c
+build with core/switchto.c -DSWITCHTO_PROBES
 build without_sched sched/dispatch.c
 build with_sched sched/dispatch.c -DSWITCHTO_PROBES
 

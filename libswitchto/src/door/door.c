@@ -47,11 +47,11 @@
 #include "switchto/door.h"
 #include "switchto/switchto.h"
 
-#include "delay.h"
-#include "probes.h"
+#include "../delay.h"
+#include "../probes.h"
 #include "robust.h"
-#include "sleep.h"
-#include "thread.h"
+#include "../sleep.h"
+#include "../core/thread.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
