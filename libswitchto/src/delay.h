@@ -16,7 +16,7 @@
 	X(WOKEN)	 /* the sleep is over, why has not been looked at */        \
 	X(TAKE)		 /* there is a resume in one's own word, not taken yet */   \
 	X(GIVE_UP)	 /* a timeout or signal is to end the wait, not yet has */  \
-	X(END_FORGOTTEN) /* a thread ends and does not know itself any more */      \
+	X(END_FORGOTTEN) /* a thread ends, and its TLS is cleared already */        \
 	X(END_EARLY)	 /* its place for early resumes is open, its word stays */  \
 	X(BEGIN_LEAF)	 /* a part of the table is mapped, not in its place yet */  \
 	X(BEGIN_ASKED)	 /* a new thread has looked for an early resume */          \
@@ -25,7 +25,7 @@
 	X(BEGIN_CLOSED)	 /* an early resume was there, whose is being asked */      \
 	X(BEGIN_EARLY)	 /* it is for this thread, but not in its word yet */       \
 	X(EARLY_LIVES)	 /* an unregistered target lives, but who is it? */         \
-	X(EARLY_KNOWN)	 /* its identity is known, its early resume not seen */     \
+	X(EARLY_ASKED)	 /* its identity is known, its early resume not seen */     \
 	X(EARLY_SEEN)	 /* that has been looked at and not been replaced yet */    \
 	X(EARLY_CLOSED)	 /* it is not the place any more, its word is */            \
 	X(EARLY_WORD)	 /* its word has been read, is it still the same? */        \
