@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The windows of the protocol: places between two atomic steps, where another
- * thread can come in between. In the library that is installed they are nothing.
- * The tests build one with SWITCHTO_DELAY_POINTS, and a hook that stays there for
- * a while, so that others do come in between (tests/torture/torture.c).
+ * Places between two atomic steps, where another thread can come in between. In the
+ * libraries that are installed they are nothing. The tests build them with
+ * SWITCHTO_DELAY_POINTS, and a hook that stays there for a while, so that others do
+ * come in between (tests/torture/torture.c, tests/sched/windows.c).
  */
 #ifndef SWITCHTO_DELAY_H
 #define SWITCHTO_DELAY_H
@@ -41,7 +41,8 @@
 	X(DOOR_ANSWERED) /* that is done, the caller is not woken */                \
 	X(DOOR_CLAIM)	 /* a place is chosen, not taken yet */                     \
 	X(DOOR_SERVE)	 /* a server is ready, its TID not in the door yet */       \
-	X(DOOR_CLOSE)	 /* a server has left, its callers are not woken */
+	X(DOOR_CLOSE)	 /* a server has left, its callers are not woken */         \
+	X(SCHED)	 /* window(): the scheduling layer's have no names */
 
 #ifdef SWITCHTO_DELAY_POINTS
 #define SWITCHTO_DELAY_NAME(name) SWITCHTO_DELAY_##name,

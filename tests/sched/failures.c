@@ -21,7 +21,7 @@ static int wakes[2];
 static _Thread_local void (*at_window)(void);
 static _Thread_local unsigned int skipped;
 
-void switchto_sched_window(void)
+void switchto_delay_point(enum switchto_delay where)
 {
 	void (*act)(void) = at_window;
 

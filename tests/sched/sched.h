@@ -60,9 +60,8 @@ void run_in_time(struct switchto_sched *sched);
 /* How many entries folder @path has, with . and .. */
 unsigned int entries(const char *path);
 
-#ifdef SWITCHTO_SCHED_WINDOWS
-/* sched_*_windows: between two atomic steps of the layer, so that others may come in there. */
-void switchto_sched_window(void);
+#ifdef SWITCHTO_DELAY_POINTS /* sched_*_windows */
+#include "delay.h"
 
 /* Of @one_in windows, one sleeps for @nap ns at most, and @delays burn some steps. */
 extern struct windows {

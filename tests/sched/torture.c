@@ -76,7 +76,7 @@ static void nap(long ns)
 	nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL);
 }
 
-#ifdef SWITCHTO_SCHED_WINDOWS
+#ifdef SWITCHTO_DELAY_POINTS
 #include "faults.h"
 
 #define set_windows(of_round) \
