@@ -71,6 +71,7 @@ static struct msghdr with_descriptor(struct iovec *part, union control *control)
 	*control = (union control){ .header = { .cmsg_len = CMSG_LEN(sizeof(int)),
 						.cmsg_level = SOL_SOCKET,
 						.cmsg_type = SCM_RIGHTS } };
+	memcpy(CMSG_DATA(&control->header), &ends[1], sizeof(ends[1]));
 	return (struct msghdr){
 		.msg_iov = part,
 		.msg_iovlen = 1,

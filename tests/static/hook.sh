@@ -9,7 +9,7 @@
 . "$(dirname "$0")/lib.sh"
 
 # CONTRIBUTING.md has them, too.
-areas='lib|kernel|futex|selftests|tests|vm|bench|tools|examples|adopters|docs'
+areas='lib|sched|kernel|futex|selftests|tests|vm|bench|tools|examples|adopters|docs'
 
 install_hooks() {
 	local hooks name

@@ -202,6 +202,74 @@ TEST(two_pairs_part)
 		pair_end(&p[i], &all, v);
 }
 
+/* --- one that computes on the pair's CPU, another CPU is idle --- */
+
+enum { LOOKS = 200, GONE = 10 };
+
+static atomic_bool computes, computed;
+
+static void hog_body(struct worker *w)
+{
+	const int cpu = *(const int *)w->arg;
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	CHECK_EQ(&w->v, sched_setaffinity(0, sizeof(one), &one), 0);
+	atomic_store(&computes, true);
+	while (!atomic_load(&computed))
+		;
+}
+
+/* How long the pair stays beside one that computes on its CPU, in ns. */
+static long long beside_a_hog(const struct pair *p, struct verdict *v)
+{
+	const struct timespec moment = { .tv_nsec = 1000000 };
+	struct worker hog = { 0 };
+	long long begin, left_at;
+	cpu_set_t set;
+	int cpu = 0;
+
+	atomic_store(&computes, false);
+	atomic_store(&computed, false);
+	do
+		set = cpus_of(p->w[0].tid);
+	while (CPU_COUNT(&set) != 1);
+	while (!CPU_ISSET(cpu, &set))
+		cpu++;
+	worker_start(&hog, hog_body, &cpu);
+	AWAIT(atomic_load(&computes));
+	begin = left_at = now_ns();
+	/* Free for a moment only is not gone. */
+	for (int look = 0, gone = 0; look < LOOKS && gone < GONE; look++) {
+		nanosleep(&moment, NULL);
+		gone = are_bound_to(p, cpu) ? 0 : gone + 1;
+		if (!gone)
+			left_at = now_ns();
+	}
+	atomic_store(&computed, true);
+	workers_join(&hog, 1, v);
+	return left_at - begin;
+}
+
+TEST(a_hog_is_left)
+{
+	long long least = NSEC_PER_SEC, time;
+	struct pair p = { 0 };
+
+	if (!binds)
+		skip();
+	pair_begin(&p, SWITCHTO_TOGETHER);
+	await_bound(&p);
+	/* Others use the CPUs, too: once is enough. */
+	for (int i = 0; i < 20 && least > 50000000; i++) {
+		time = beside_a_hog(&p, v);
+		least = time < least ? time : least;
+	}
+	CHECK(v, least <= 50000000);
+	pair_end(&p, &all, v);
+}
+
 /* --- exec(3) --- */
 
 struct exec {
