@@ -6,7 +6,7 @@
  * uses none of them as an index or an address. A server is not told that a caller died, so it
  * looks after each second without a call.
  *
- *	cc -std=c11 -O2 sandbox.c $(pkg-config --cflags --libs switchto) -pthread
+ *	cc -std=c11 -O2 sandbox.c $(pkg-config --cflags --libs switchto-door) -pthread
  *	./a.out 10000
  */
 #define _POSIX_C_SOURCE 200809L

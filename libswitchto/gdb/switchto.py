@@ -2,7 +2,7 @@
 """gdb's commands "switchto threads", "switchto tasks" and "switchto slots": a program as
 libswitchto sees it, and its scheduling layer.
 
-They read the table of threads (src/thread.h), and what the scheduling layer knows
+They read the table of threads (src/core/thread.h), and what the scheduling layer knows
 (src/sched/types.h), of a process or of a core file. gdb loads this file with an installed
 libswitchto, which each program with the shared scheduling layer has; otherwise: source switchto.py
 """
@@ -11,7 +11,7 @@ import time
 
 import gdb
 
-# struct thread, word: src/thread.h. Preprocessor macros are not in the debug information.
+# struct thread, word: src/core/thread.h. Preprocessor macros are not in the debug information.
 WORD_STATE = 0xC0000000
 WORD_TID = 0x003FFFFF
 UNREGISTERED, RUNNING, WAITING, RESUMED = 0x00000000, 0x40000000, 0x80000000, 0xC0000000

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# usage: probes.sh CC LIBSWITCHTO LIBRARY [SCHEDULER-LIBRARY]
+# usage: probes.sh CC LIBSWITCHTO LIBRARY DOOR-LIBRARY [SCHEDULER-LIBRARY]
 # Are the static probes there, and do they add nothing but a nop each to a switch? CC
 # compiles the source in the folder LIBSWITCHTO. The libraries have the probes, too.
 set -eu
@@ -33,8 +33,8 @@ build() { # NAME SOURCE OPTION...
 	"$cc" -std=c11 -O2 -fPIC -fvisibility=hidden -Wall -Wextra -Wpedantic -Wno-unused-parameter -Werror \
 		-I"$source/include" "$@" -c "$source/src/$from" -o "$work/$name.o"
 }
-build without switchto.c
-build with switchto.c -DSWITCHTO_PROBES
+build without core/switchto.c
+build with core/switchto.c -DSWITCHTO_PROBES
 build without_sched sched/dispatch.c
 build with_sched sched/dispatch.c -DSWITCHTO_PROBES
 
@@ -47,21 +47,19 @@ check_probes() { # PROVIDER FILE
 	diff - "$work/found" || fail "wanted these probes of $1 in $2 (<), found those (>)"
 	! grep "Semaphore: 0x0*[1-9a-f]" "$work/notes" || fail "wanted no semaphore in $2, found the above"
 }
-check_probes switchto "$work/with.o" <<-END
-	resume 1
-	switch 1
-	wait 0
-	wait_return 1
-END
-check_probes switchto "$3" <<-END
+for file in "$work/with.o" "$3"; do
+	check_probes switchto "$file" <<-END
+		resume 1
+		switch 1
+		wait 0
+		wait_return 1
+	END
+done
+check_probes switchto "$4" <<-END
 	door_call 1
 	door_reply 1
-	resume 1
-	switch 1
-	wait 0
-	wait_return 1
 END
-[ -z "${4-}" ] || check_probes switchto_sched "$4" <<-END
+[ -z "${5-}" ] || check_probes switchto_sched "$5" <<-END
 	block_begin 0
 	block_end 0
 	poll 2

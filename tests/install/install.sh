@@ -34,6 +34,8 @@ lib=$(pkg-config --variable=libdir switchto)
 cflags=$(pkg-config --cflags switchto)
 libs=$(pkg-config --libs switchto)
 static_libs=$(pkg-config --static --libs switchto)
+door_libs=$(pkg-config --libs switchto-door)
+door_static_libs=$(pkg-config --static --libs switchto-door)
 sched_libs=$(pkg-config --libs switchto-sched)
 sched_static_libs=$(pkg-config --static --libs switchto-sched)
 
@@ -42,56 +44,31 @@ version=$(sed -n 's/^#define SWITCHTO_VERSION_[A-Z]* //p' "$prefix/include/switc
 found=$(pkg-config --modversion switchto)
 [ "$found" = "$version" ] || fail "wanted version $version of switchto.pc, found $found"
 
-# What is exported: the public functions and nothing else.
-nm -D --defined-only "$lib/libswitchto.so" |
-	sed -n 's/^[0-9a-f]* [^A] \([^@]*\).*/\1/p' | sort >"$work/found"
-cat >"$work/wanted" <<-END
-	switchto_backend
-	switchto_door_call
-	switchto_door_close
-	switchto_door_connect
-	switchto_door_create
-	switchto_door_reply
-	switchto_door_reply_wait
-	switchto_door_serve
-	switchto_door_wait
-	switchto_lend
-	switchto_let_go
-	switchto_place
-	switchto_resume
-	switchto_self
-	switchto_switch
-	switchto_switch_timed
-	switchto_switch_until
-	switchto_version
-	switchto_wait
-	switchto_wait_until
-END
-diff "$work/wanted" "$work/found" || fail "wanted these exported symbols (<), found those (>)"
+# Each library exports what its header declares, and nothing else. The static one meets the names of
+# whoever links it; <sys/sdt.h> defines a hidden one.
+: >"$work/wanted"
+for name in switchto switchto-door switchto-sched; do
+	sed -nE 's/^[a-z][^(]*\<(switchto_[a-z_]+)\(.*/\1/p; s/^extern const struct switchto_policy (.*);/\1/p' \
+		"$prefix/include/switchto/${name#switchto-}.h" | sort >"$work/declared"
+	[ -s "$work/declared" ] || fail "wanted the functions of lib$name, found none in its header"
+	cat "$work/declared" >>"$work/wanted"
+	nm -D --defined-only "$lib/lib$name.so" |
+		sed -n 's/^[0-9a-f]* [^A] \([^@]*\).*/\1/p' | sort >"$work/found"
+	diff "$work/declared" "$work/found" ||
+		fail "wanted these symbols exported by lib$name.so (<), found those (>)"
 
-# And of the scheduling layer: what its headers declare.
-grep -oE '\<switchto_[a-z_]+\(' "$prefix/include/switchto/sched.h" |
-	grep -v '^switchto_switch(' | tr -d '(' | sort -u >"$work/wanted_sched"
-sed -n 's/^extern const struct switchto_policy \(.*\);/\1/p' "$prefix/include/switchto/sched.h" >>"$work/wanted_sched"
-sort -o "$work/wanted_sched" "$work/wanted_sched"
-nm -D --defined-only "$lib/libswitchto-sched.so" |
-	sed -n 's/^[0-9a-f]* [^A] \([^@]*\).*/\1/p' | sort >"$work/found"
-diff "$work/wanted_sched" "$work/found" ||
-	fail "wanted these symbols exported by libswitchto-sched.so (<), found those (>)"
-
-for soname in libswitchto-sched.so.0.2 libswitchto.so.0.2; do
-	found=$(readelf -d "$lib/${soname%.0.2}" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
+	soname=lib$name.so.0.2
+	found=$(readelf -d "$lib/lib$name.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
 	[ "$found" = "$soname" ] || fail "wanted soname $soname, found $found"
 	[ -e "$lib/$soname" ] || fail "wanted $lib/$soname, found nothing"
+
+	stray=$(nm -g --defined-only "$lib/lib$name.a" |
+		awk 'NF == 3 && $3 !~ /^(switchto_|_\.stapsdt\.base$)/ { print $3 }')
+	[ -z "$stray" ] || fail "wanted names that begin with switchto_ in lib$name.a, found: $stray"
 done
 
-# The static library meets the names of whoever links it. <sys/sdt.h> defines a hidden one.
-stray=$(nm -g --defined-only "$lib/libswitchto.a" |
-	awk 'NF == 3 && $3 !~ /^(switchto_|_\.stapsdt\.base$)/ { print $3 }')
-[ -z "$stray" ] || fail "wanted names that begin with switchto_ in libswitchto.a, found: $stray"
-
 for page in man7/switchto.7 man7/switchto-door.7 man7/switchto-sched.7 man2/futex_swap.2 \
-	$(sed 's|.*|man3/&.3|' "$work/wanted" "$work/wanted_sched"); do
+	$(sed 's|.*|man3/&.3|' "$work/wanted"); do
 	[ -s "$prefix/share/man/$page" ] || fail "wanted the man page share/man/$page, found none"
 done
 
@@ -105,13 +82,13 @@ for compiler in "$cc" gcc clang; do
 	fi
 	for std in c11 gnu11; do
 		# shellcheck disable=SC2086
-		for header in switchto.h sched.h; do
+		for header in switchto.h door.h sched.h; do
 			echo "#include <switchto/$header>" |
 				"$compiler" -x c -std=$std $warnings $cflags -fsyntax-only - ||
 				fail "wanted $header to be clean for $compiler -std=$std"
 		done
 	done
-	for header in switchto.h sched.h sched.hpp; do
+	for header in switchto.h door.h sched.h sched.hpp; do
 		# shellcheck disable=SC2086
 		echo "#include <switchto/$header>" |
 			"$compiler" -x c++ -std=c++17 $warnings $cflags -fsyntax-only - ||
@@ -129,17 +106,20 @@ run() {
 	"$cxx" -std=c++17 $warnings $cflags "$here/consumers/consumer.cpp" -o "$work/cpp" $libs
 	"$cc" -std=c11 $warnings $cflags "$here/consumers/consumer.c" -o "$work/c_static" \
 		-Wl,-Bstatic $static_libs -Wl,-Bdynamic
+	"$cc" -std=gnu11 $warnings $cflags "$here/consumers/door.c" -o "$work/door_c" $door_libs
+	"$cc" -std=gnu11 $warnings $cflags "$here/consumers/door.c" -o "$work/door_c_static" \
+		-Wl,-Bstatic $door_static_libs -Wl,-Bdynamic
 	"$cc" -std=c11 $warnings $cflags "$here/consumers/sched.c" -o "$work/sched_c" $sched_libs
 	"$cxx" -std=c++17 $warnings $cflags "$here/consumers/sched.cpp" -o "$work/sched_cpp" $sched_libs
 	"$cc" -std=c11 $warnings $cflags "$here/consumers/sched.c" -o "$work/sched_c_static" \
 		-Wl,-Bstatic $sched_static_libs -Wl,-Bdynamic
 }
-for program in c cpp c_static sched_c sched_cpp sched_c_static; do
+for program in c cpp c_static door_c door_c_static sched_c sched_cpp sched_c_static; do
 	run "$work/$program"
 done
-ldd "$work/c" | grep "$soname" >"$work/log" ||
-	fail "wanted a program that needs $soname, found: $(ldd "$work/c")"
-for program in c_static sched_c_static; do
+ldd "$work/c" | grep libswitchto.so.0.2 >"$work/log" ||
+	fail "wanted a program that needs libswitchto.so.0.2, found: $(ldd "$work/c")"
+for program in c_static door_c_static sched_c_static; do
 	! ldd "$work/$program" | grep libswitchto ||
 		fail "wanted a program that needs no libswitchto.so, found one that does"
 done
@@ -170,7 +150,7 @@ if ! build_consumers -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1; then
 	cat "$work/log" >&2
 	fail "wanted a CMake project that finds switchto::switchto, see above"
 fi
-for program in c cpp c_static cpp_static sched_c sched_cpp sched_c_static sched_cpp_static; do
+for program in c cpp c_static cpp_static door_c door_c_static sched_c sched_cpp sched_c_static sched_cpp_static; do
 	run "$work/cmake/consumer_$program"
 done
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The protocol of libswitchto/src/door.c, for spin: two callers and a server, each of which
+ * The protocol of libswitchto/src/door/door.c, for spin: two callers and a server, each of which
  * may die at any step, or a deadline may pass. A step is one access to the shared memory, or what
  * the kernel does under the lock of a bucket.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the memory orders of libswitchto/src/ (switchto.c, thread.c, thread.h) are good
+ * What the memory orders of libswitchto/src/core/ (switchto.c, thread.c, thread.h) are good
  * for, for spin: what a thread wrote before it resumed another is there for that one
  * when its wait returns, and who finds `early` closed finds that the thread is registered.
  *

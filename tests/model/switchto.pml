@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The protocol of libswitchto/src/ (switchto.c, thread.c, thread.h), for spin.
+ * The protocol of libswitchto/src/core/ (switchto.c, thread.c, thread.h), for spin.
  *
  * Each thread is a process that makes any calls, one after another, OPS of them.
  * A step is one atomic access of the library to memory that others see, with the

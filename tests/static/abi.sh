@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Compares the ABI of both shared libraries, as built by GCC and by Clang, with the
+# Compares the ABI of the shared libraries, as built by GCC and by Clang, with the
 # dumps in libswitchto/abi/, and their symbols with debian/*.symbols. Any difference is
 # a fault, even an added symbol. A commit that changes the ABI on purpose must update
 # both.
@@ -8,7 +8,7 @@
 # shellcheck source=tests/static/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-libraries=(libswitchto libswitchto-sched)
+libraries=(libswitchto libswitchto-door libswitchto-sched)
 update=''
 case ${1:-} in
 '') ;;
@@ -38,13 +38,13 @@ write_dump() { # LIBRARY FILE
 		sed -E "s/ language='[^']*'//; s/ path='[^']*\/(libswitchto\/)/ path='\1/" > "$2"
 }
 
-# Both libraries with debug information for abidw to read, and their dumps.
+# The libraries with debug information for abidw to read, and their dumps.
 build() { # COMPILER
 	local dir=$work/$1 lib
 	# DWARF 5 of Clang gives the types of a .c file no place, depending on the checkout's path,
 	# and abidw then takes them for public ones.
 	cmake -S . -B "$dir" -DCMAKE_C_COMPILER="$1" -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS=-gdwarf-4 -DSWITCHTO_TESTS=OFF &&
-		cmake --build "$dir" -j 2 --target switchto switchto_sched || return
+		cmake --build "$dir" -j 2 --target switchto switchto_door switchto_sched || return
 	for lib in "${libraries[@]}"; do
 		write_dump "$dir/libswitchto/$lib.so" "$dir/$lib.so.abixml" || return
 	done

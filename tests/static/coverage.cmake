@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
 # For vm/coverage, which has CMake include it after project(): adds counters to every
-# build of the two libraries, and to nothing else.
+# build of the libraries, and to nothing else.
 set(coverage_folder ${CMAKE_CURRENT_LIST_DIR})
 
 function(count_coverage)
   # A part of each program, which may be copied to where the build can't be read.
   add_library(coverage_end STATIC ${coverage_folder}/coverage-end.c)
   set(program $<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>)
-  foreach(lib switchto switchto_static switchto_delays
+  foreach(lib switchto switchto_static switchto_delays switchto_door switchto_door_static
       switchto_sched switchto_sched_static switchto_sched_windows)
     if(TARGET ${lib})
       # Threads count at the same time. No optimization: a line is a line. SHELL: or CMake

@@ -7,7 +7,7 @@
 #include "delay.h"
 #include "pair.h"
 #include "set_tid.h"
-#include "thread.h"
+#include "core/thread.h"
 
 #include <switchto/switchto.h>
 

@@ -19,7 +19,7 @@
 #include "torture.h"
 
 #include "delay.h"
-#include "thread.h"
+#include "core/thread.h"
 
 #include <switchto/switchto.h>
 

@@ -29,7 +29,7 @@
 
 #include "switchto/switchto.h"
 
-#include "sleep.h"
+#include "../sleep.h"
 #include "thread.h"
 
 #include <sched.h>

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "backend.h"
 
-#include "futex.h"
+#include "../futex.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -47,13 +47,15 @@
 #include "switchto/door.h"
 #include "switchto/switchto.h"
 
-#include "delay.h"
-#include "probes.h"
+#include "../delay.h"
+#include "../futex.h"
+#include "../probes.h"
 #include "robust.h"
-#include "sleep.h"
-#include "thread.h"
+#include "../sleep.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -123,6 +125,18 @@ struct handle {
 	struct robust words[PLACES]; /* a caller has the first only, for its owner */
 };
 
+/* The calling thread's TID, from its first handle on. initial-exec: see core/thread.h. */
+static _Thread_local pid_t own_tid __attribute__((tls_model("initial-exec")));
+
+/* The core's backend, from the first handle on. */
+static bool is_swap;
+static pthread_once_t chosen = PTHREAD_ONCE_INIT;
+
+static void choose(void)
+{
+	is_swap = strcmp(switchto_backend(), "swap") == 0;
+}
+
 static inline struct handle *handle_of(struct switchto_door *door)
 {
 	return (struct handle *)door;
@@ -130,12 +144,12 @@ static inline struct handle *handle_of(struct switchto_door *door)
 
 static inline bool is_callers(const struct handle *door)
 {
-	return likely(~door->not_caller == switchto_this.tid);
+	return likely(~door->not_caller == own_tid);
 }
 
 static inline bool is_servers(const struct handle *door)
 {
-	return likely(~door->not_server == switchto_this.tid);
+	return likely(~door->not_server == own_tid);
 }
 
 static __attribute__((cold, noinline)) int misused(const struct handle *door)
@@ -184,7 +198,7 @@ static bool has_passed(const struct timespec *deadline)
 static int wake_and_sleep(futex_word *wake, uint32_t hint, futex_word *word, uint32_t val,
 			  const struct timespec *deadline)
 {
-	if (switchto_is_swap) {
+	if (is_swap) {
 		struct timespec left;
 		int error;
 
@@ -375,7 +389,7 @@ int switchto_door_call(struct switchto_door *door, struct switchto_door_message 
 		return call_again(handle, message, deadline, word, EAGAIN);
 
 	probe_tid(door_call, (pid_t)server);
-	if (likely(switchto_is_swap) && likely(!deadline)) {
+	if (likely(is_swap) && likely(!deadline)) {
 		error = futex_swap_shared(&place->word, word, NULL, &entrance->pending, server);
 		if (unlikely(!swap_woke(error)))
 			error = wake_and_sleep(&entrance->pending, server, &place->word, word,
@@ -529,7 +543,7 @@ int switchto_door_reply_wait(struct switchto_door *door, struct switchto_door_me
 		futex_wake_shared(&place->word);
 		return receive(handle, message, deadline, EAGAIN, pending);
 	}
-	if (likely(switchto_is_swap) && likely(!deadline)) {
+	if (likely(is_swap) && likely(!deadline)) {
 		error = futex_swap_shared(&handle->entrance->pending, 0, NULL, &place->word, hint);
 		if (unlikely(!swap_woke(error)))
 			error = wake_and_sleep(&place->word, hint, &handle->entrance->pending, 0,
@@ -646,11 +660,14 @@ static struct handle *new_handle(int fd, unsigned int flags)
 {
 	size_t page_size = (size_t)sysconf(_SC_PAGESIZE);
 	size_t size = page_size * (PLACES + 1);
+	pid_t tid = switchto_self();
 	struct handle *door;
 	int error;
 
-	if (switchto_self() == -1)
+	if (tid == -1)
 		return NULL;
+	own_tid = tid;
+	pthread_once(&chosen, choose);
 	error = check_file(fd, flags, size);
 	if (error) {
 		errno = error;
@@ -722,7 +739,7 @@ struct switchto_door *switchto_door_serve(int fd, unsigned int flags)
 
 	if (!door)
 		return NULL;
-	door->waiting = (uint32_t)switchto_this.tid | WAITS;
+	door->waiting = (uint32_t)own_tid | WAITS;
 	/*
 	 * Before any word is robust, too. Killed with robust words, this thread would end the
 	 * service of a server that has the same TID in another PID namespace.
@@ -740,7 +757,7 @@ struct switchto_door *switchto_door_serve(int fd, unsigned int flags)
 	if (!error) {
 		delay_point(DOOR_SERVE);
 		if (!atomic_compare_exchange_strong(&door->entrance->server, &server,
-						    (uint32_t)switchto_this.tid))
+						    (uint32_t)own_tid))
 			error = EBUSY;
 	}
 	if (error) {
@@ -749,7 +766,7 @@ struct switchto_door *switchto_door_serve(int fd, unsigned int flags)
 		errno = error;
 		return NULL;
 	}
-	door->not_server = ~switchto_this.tid;
+	door->not_server = ~own_tid;
 	return (struct switchto_door *)door;
 }
 
@@ -787,12 +804,11 @@ struct switchto_door *switchto_door_connect(int fd, unsigned int flags)
 		if (error)
 			break;
 		delay_point(DOOR_CLAIM);
-		if (atomic_compare_exchange_strong(&place->owner, &owner,
-						   (uint32_t)switchto_this.tid)) {
+		if (atomic_compare_exchange_strong(&place->owner, &owner, (uint32_t)own_tid)) {
 			door->place = place;
 			door->number = i;
 			door->bit = 1u << i;
-			door->not_caller = ~switchto_this.tid;
+			door->not_caller = ~own_tid;
 			return (struct switchto_door *)door;
 		}
 		switchto_robust_end(&door->words[0]);
@@ -809,7 +825,7 @@ int switchto_door_close(struct switchto_door *door)
 	if (!handle)
 		return 0;
 	if (is_servers(handle)) {
-		uint32_t server = (uint32_t)switchto_this.tid;
+		uint32_t server = (uint32_t)own_tid;
 
 		/* As the kernel does when the thread dies, and in that order. */
 		atomic_compare_exchange_strong(&handle->entrance->server, &server, DEAD);

@@ -21,10 +21,10 @@
 #include "switchto/switchto.h"
 
 #include "backend.h"
-#include "delay.h"
+#include "../delay.h"
 #include "place.h"
-#include "probes.h"
-#include "sleep.h"
+#include "../probes.h"
+#include "../sleep.h"
 #include "thread.h"
 
 #include <stdbool.h>

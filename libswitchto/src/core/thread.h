@@ -44,8 +44,8 @@
 #define SWITCHTO_THREAD_H
 
 #include "backend.h"
-#include "delay.h"
-#include "futex.h"
+#include "../delay.h"
+#include "../futex.h"
 
 #include <stdbool.h>
 #include <sys/types.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
 #include "robust.h"
-#include "tsan.h"
+#include "../tsan.h"
 
 #include <linux/futex.h>
 #include <pthread.h>

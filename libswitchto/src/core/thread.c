@@ -8,7 +8,7 @@
 
 #include "backend.h"
 #include "copy.h"
-#include "delay.h"
+#include "../delay.h"
 #include "place.h"
 
 #include <fcntl.h>
