@@ -229,7 +229,7 @@ suite() { # CONFIG CPUS [DIVISOR-OF-ROUNDS]
 	# In vm/test, the layer's wake-wait, and its other engine but for differential_epoll, are
 	# for this machine's kernel; so is what needs neither root nor a clock that is exact.
 	[ "$1$2${3:-}" != bench2 ] || {
-		but+='|sched\.exact_epoll\..*'
+		but+='|sched\.(exact|descriptors)_epoll\..*'
 		wake_wait='(suite|special.*)\.wake-wait'
 		divisor=8
 	}

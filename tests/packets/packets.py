@@ -238,7 +238,26 @@ def forged_source():
         client.sendto(b"hello", server.address)
         assert client.recv(100) == b"hello"
         server.stop()
+    for options in ((), ("--io", "plain"), ("--io", "ring"), ("--gso", "--gro")):
+        from_port_0(raw, options)
     raw.close()
+
+
+def from_port_0(raw, options):
+    """Nobody can be answered there. Those that came in the same call are answered all the same."""
+    packets = [b"hello%d" % number for number in range(40)]
+    with Server("--slots", "1", *options, "udp") as server, udp_socket(server) as client:
+        raw.bind(("127.0.0.1", 0))
+        server.process.send_signal(signal.SIGSTOP)
+        for packet in packets:
+            raw.sendto(struct.pack(">HHHH", 0, server.address[1], 8 + len(packet), 0) + packet,
+                       server.address)
+            client.send(packet)
+        server.process.send_signal(signal.SIGCONT)
+        assert sorted(client.recv(100) for _ in packets) == sorted(packets)
+        stats = server.stop()
+        assert stats["packets_in"] == stats["packets_out"] + stats["unsent"], stats
+        assert (stats["packets_out"], stats["unsent"]) == (40, 40), stats
 
 
 def idle_sessions_end():
@@ -516,6 +535,7 @@ def test_http():
             assert stats["requests"] == 9 and stats["errors"] == 6, stats
         refused_requests(root)
         slow_requests(root)
+        changing_file(root)
 
 
 def until_end(raw):
@@ -595,6 +615,32 @@ def slow_requests(root):
                     ended = True
         assert ended
         assert server.stop()["timed_out"] == 1
+
+
+def changing_file(root):
+    """A file becomes longer or shorter as it is sent: nothing more is sent, or the connection ends."""
+    path, size = os.path.join(root, "changing"), 40 << 20
+    with Server("--slots", "1", "--root", root, "http") as server:
+        for shorter in (False, True):
+            with open(path, "wb") as file:
+                file.truncate(size)
+            with socket.create_connection(server.address, timeout=PATIENCE) as raw:
+                raw.sendall(b"GET /changing HTTP/1.1\r\n\r\n")
+                head, _, body = raw.recv(65536).partition(b"\r\n\r\n")
+                with open(path, "ab") as file:
+                    file.truncate(1 << 20) if shorter else file.write(b"more")
+                body = bytearray(body)
+                while len(body) < size and (piece := raw.recv(1 << 20)):
+                    body += piece
+                assert b"Content-Length: %d\r\n" % size in head + b"\r\n", head
+                assert len(body) < size if shorter else body == bytes(size), len(body)
+                if not shorter:
+                    raw.sendall(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+                    assert until_end(raw).startswith(b"HTTP/1.1 200 ")
+        with socket.create_connection(server.address, timeout=PATIENCE) as raw:
+            raw.sendall(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+            assert until_end(raw).startswith(b"HTTP/1.1 200 ")
+        server.stop()
 
 
 # ---------------------------------------------------------------- floods, and the end
@@ -918,6 +964,13 @@ def xdp(in_there, in_here):
         assert found["received"] >= 5000 and found["wrong"] == 0, found
         stats = server.stop()
         assert stats["packets_out"] >= 5000, stats
+    # More at once than a send takes, and each client waits for all answers.
+    with Server("--slots", "2", "--batch", "256", "--xdp", "veth1", "udp", address="10.9.8.2",
+                prefix=in_there) as server:
+        found = load(server, "--sessions", "1", "--burst", "256", "--packets", "20000", "udp",
+                     prefix=in_here)
+        assert found["received"] >= 20000 and found["wrong"] == 0, found
+        server.stop()
     # One slot for two queues: sockets, and a reason. Who has no privileges gets the same (but
     # that of reading what may be in a private home directory: the libraries).
     with Server("--slots", "1", "--xdp", "veth1", "udp", address="10.9.8.2",

@@ -186,8 +186,11 @@ static void leave_the_other(void *how)
 	CHECK(&verdict, is_bound());
 	if (*(enum leaves *)how == IN_A_REGION)
 		CHECK_EQ(&verdict, switchto_block_begin(), 0);
-	if (*(enum leaves *)how == ALONE)
+	/* The other one ends. */
+	if (*(enum leaves *)how == ALONE) {
 		atomic_store(&parked, true);
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	}
 	while (is_bound() && now_ns() < end)
 		;
 	CHECK(&verdict, !is_bound());
@@ -215,6 +218,78 @@ TEST(let_go)
 		spawn(sched, yield_until_alone, NULL);
 		run_tasks(sched);
 	}
+}
+
+/* --- placement of a stolen task --- */
+
+/* The only CPU of the calling thread, or -1. */
+static int only_cpu(void)
+{
+	cpu_set_t set;
+	int cpu = 0;
+
+	CHECK_EQ(&verdict, sched_getaffinity(0, sizeof(set), &set), 0);
+	if (CPU_COUNT(&set) != 1)
+		return -1;
+	while (!CPU_ISSET(cpu, &set))
+		cpu++;
+	return cpu;
+}
+
+static atomic_bool moved;
+
+static void be_stolen_when_bound(void *stolen)
+{
+	const struct switchto_task *self = switchto_task_self();
+	const int slot = switchto_task_slot(self);
+	long long end = now_ns() + 2 * NSEC_PER_SEC;
+	int cpu;
+
+	while ((cpu = only_cpu()) == -1 && now_ns() < end)
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	atomic_store(&parked, true);
+	while (switchto_task_slot(self) == slot && now_ns() < end)
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	*(bool *)stolen = cpu != -1 && switchto_task_slot(self) != slot;
+	end = now_ns() + 10 * NSEC_PER_SEC;
+	while (*(bool *)stolen && only_cpu() == cpu && now_ns() < end)
+		;
+	CHECK(&verdict, !*(bool *)stolen || only_cpu() != cpu);
+	atomic_store(&moved, true);
+}
+
+/* Bound to the same CPU as the other task, which then does not give way. */
+static void compute_until_moved(void *arg)
+{
+	while (!atomic_load(&parked))
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	while (!atomic_load(&moved))
+		;
+}
+
+static void spawn_pair(void *stolen)
+{
+	spawn(NULL, be_stolen_when_bound, stolen);
+	spawn(NULL, compute_until_moved, NULL);
+}
+
+TEST(stolen_from_its_cpu)
+{
+	bool stolen = false;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	if (CPU_COUNT(&all) == 1 || strcmp(switchto_backend(), "wake-wait") != 0)
+		skip();
+	/* One may be stolen before both are bound. */
+	for (int i = 0; i < 20 && !stolen; i++) {
+		struct switchto_sched *sched = without_slices(NULL, SWITCHTO_STEAL, 2);
+
+		atomic_store(&parked, false);
+		atomic_store(&moved, false);
+		spawn(sched, spawn_pair, &stolen);
+		run_tasks(sched);
+	}
+	assert_true(stolen);
 }
 
 /* --- statistics --- */

@@ -429,6 +429,39 @@ TEST(others_go_on_without_descriptor)
 	others_go_on_beside(block_without_descriptor);
 }
 
+/* --- a mutex of the C library --- */
+
+enum { LOCKERS = 20 };
+
+static pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER;
+static int inside;
+
+static void lock_across_waits(void *arg)
+{
+	struct timespec soon;
+
+	CHECK_EQ(&verdict, pthread_mutex_lock(&plain), 0);
+	CHECK_EQ(&verdict, inside++, 0);
+	CHECK_EQ(&verdict, switchto_yield(), 0);
+	soon = in(MSEC);
+	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	CHECK_EQ(&verdict, --inside, 0);
+	CHECK_EQ(&verdict, pthread_mutex_unlock(&plain), 0);
+	atomic_fetch_add(&ended, 1);
+}
+
+/* The one that has the mutex is behind others that block on it, one after the other. */
+TEST(pthread_mutex_across_waits)
+{
+	struct switchto_sched *sched = new_sched(NULL);
+
+	atomic_store(&ended, 0);
+	for (int i = 0; i < LOCKERS; i++)
+		spawn(sched, lock_across_waits, NULL);
+	run_in_time(sched);
+	assert_int_equal(atomic_load(&ended), LOCKERS);
+}
+
 static void regions_do_not_nest(void *arg)
 {
 	CHECK_ERR(&verdict, switchto_block_end(), EINVAL);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * Tortures the scheduling layer: rounds of tasks and other threads that do all that it offers, at
- * random. A round is one scheduler, with a policy, a number of slots and all else from its seed.
+ * Tortures the scheduling layer: rounds of tasks and other threads that make all its calls, at
+ * random, but switchto_policy_queue(), which is for policies. A round is one scheduler, with a
+ * policy, a number of slots and all else from its seed.
  *
  * What must hold: who waits without a deadline is woken (or the watchdog ends the program), what
  * is sent is received once, nothing is counted twice, and nothing is left at the end of a round.
@@ -17,18 +18,24 @@
 #include <linux/io_uring.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/mman.h>
 #include <sys/time.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 
-enum { MUTEXES = 3, CHANS = 3, PIPES = 3, PAIRS = 2, WORKERS = 24, HELPERS = 2, TOKENS = 3 };
+enum { MUTEXES = 3, CHANS = 3, PAIRS = 2, WORKERS = 24, HELPERS = 2, TOKENS = 3 };
+
+/* Two pipes, the two ends of sockets, and the pipe that io_uring reads and writes: it blocks. */
+enum { STREAM = 2, DATAGRAMS, AWAITED, PIPES };
+
+/* A message has at most so many bytes, and so has the file. */
+enum { BYTES = 3000 };
 
 /* The leader, readers, pairs and workers, and a child of each of these. */
 enum { THREADS_NEEDED = 1 + 2 + PAIRS * 2 + 2 * WORKERS };
 
 /* Of these channels, the first has a reader that never stops, the second such a sender. */
 enum { DRAINED, FED, FREE };
-
-/* Of the pipes, the one that io_uring reads and writes. It blocks. */
-enum { AWAITED = PIPES - 1 };
 
 static struct {
 	struct switchto_sched *sched;
@@ -53,6 +60,11 @@ static struct {
 	atomic_ulong sent[CHANS], received[CHANS];
 	int pipe[PIPES][2];
 	atomic_ulong written[PIPES], read[PIPES];
+	int file;     /* each byte is that of its offset */
+	int listener; /* of UNIX, at @address */
+	struct sockaddr_un address;
+	socklen_t address_size;
+	pid_t process; /* that ends soon; or 0 */
 	struct pair {
 		struct switchto_task *task[2];
 		atomic_uint turn;
@@ -357,28 +369,220 @@ static ssize_t await_io(bool write, void *data, size_t size, const struct timesp
 	return switchto_await(&sqe, NULL, deadline);
 }
 
+/* A pipe has the first ones only. Then all that write follow. */
+enum { READ, READV, OF_PIPES, RECV = OF_PIPES, RECVFROM, RECVMSG, RECVMMSG, WRITES };
+enum {
+	WRITE = WRITES,
+	WRITEV,
+	SENDFILE,
+	TO_PIPES,
+	SEND = TO_PIPES,
+	SENDTO,
+	SENDMSG,
+	SENDMMSG,
+	ALL
+};
+
+static ssize_t move_bytes(unsigned int how, int fd, char *data, size_t size, int flags,
+			  const struct timespec *deadline)
+{
+	struct iovec parts[2] = { { data, size / 2 }, { data + size / 2, size - size / 2 } };
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+	struct mmsghdr two[2] = { { .msg_hdr = { .msg_iov = &parts[0], .msg_iovlen = 1 } },
+				  { .msg_hdr = { .msg_iov = &parts[1], .msg_iovlen = 1 } } };
+	struct sockaddr_un from;
+	socklen_t length = sizeof(from);
+	off_t offset = 0;
+	int done;
+
+	switch (how) {
+	case READ:
+		return switchto_read(fd, data, size, deadline);
+	case READV:
+		return switchto_readv(fd, parts, 2, deadline);
+	case RECV:
+		return switchto_recv(fd, data, size, flags, deadline);
+	case RECVFROM:
+		return switchto_recvfrom(fd, data, size, flags, (struct sockaddr *)&from, &length,
+					 deadline);
+	case RECVMSG:
+		return switchto_recvmsg(fd, &message, flags, deadline);
+	case WRITE:
+		return switchto_write(fd, data, size, deadline);
+	case WRITEV:
+		return switchto_writev(fd, parts, 2, deadline);
+	case SENDFILE:
+		return switchto_sendfile(fd, round_.file, &offset, size, deadline);
+	case SEND:
+		return switchto_send(fd, data, size, 0, deadline);
+	case SENDTO:
+		return switchto_sendto(fd, data, size, 0, NULL, 0, deadline);
+	case SENDMSG:
+		return switchto_sendmsg(fd, &message, 0, deadline);
+	default:
+		done = how == RECVMMSG ? switchto_recvmmsg(fd, two, 2, flags, deadline) :
+					 switchto_sendmmsg(fd, two, 2, 0, deadline);
+		return done < 0	 ? -1 :
+		       done == 1 ? two[0].msg_len :
+				   two[0].msg_len + (ssize_t)two[1].msg_len;
+	}
+}
+
+/* The ring is full of what the kernel did not take. */
+static bool is_full(long result)
+{
+	return result < 0 && errno == EAGAIN && put_in(EAGAIN);
+}
+
 static void use_pipe(struct actor *a)
 {
-	unsigned int which = roll(a, round_.awaits ? PIPES : AWAITED);
-	struct timespec at = soon(a);
-	char data[3000] = { 0 };
-	size_t size = 1 + roll(a, sizeof(data));
-	bool write = roll(a, 2);
-	ssize_t done = which == AWAITED ? await_io(write, data, size, &at) :
-		       write		? switchto_write(round_.pipe[which][1], data, size, &at) :
-					  switchto_read(round_.pipe[which][0], data, size, &at);
+	const unsigned int which = roll(a, round_.awaits ? PIPES : AWAITED);
+	const bool write = roll(a, 2), socket = which == STREAM || which == DATAGRAMS;
+	const struct timespec at = soon(a);
+	/* Two messages have room. An empty one would look like the end. */
+	char data[2 * BYTES] = { 0 };
+	const size_t size = which == DATAGRAMS && !write ? sizeof(data) : 2 + roll(a, BYTES - 1);
+	ssize_t done;
 
-	/* The ring is full of what the kernel did not take. */
-	if (done < 0 && errno == EAGAIN && put_in(EAGAIN))
-		return;
-	if (went_well(a, done))
+	if (which == AWAITED)
+		done = await_io(write, data, size, &at);
+	else
+		done = move_bytes(write ? WRITES + roll(a, (socket ? ALL : TO_PIPES) - WRITES) :
+					  roll(a, socket ? WRITES : OF_PIPES),
+				  round_.pipe[which][write], data, size,
+				  roll(a, 2) ? MSG_WAITALL : 0, &at);
+	if (!is_full(done) && went_well(a, done))
 		atomic_fetch_add(write ? &round_.written[which] : &round_.read[which], done);
+}
+
+static void splice_pipes(struct actor *a)
+{
+	const unsigned int from = roll(a, 2);
+	const struct timespec at = soon(a);
+	const ssize_t done = switchto_splice(round_.pipe[from][0], NULL, round_.pipe[!from][1],
+					     NULL, 1 + roll(a, BYTES), 0, &at);
+
+	if (!went_well(a, done))
+		return;
+	atomic_fetch_add(&round_.read[from], done);
+	atomic_fetch_add(&round_.written[!from], done);
+}
+
+static void use_file(struct actor *a)
+{
+	const unsigned int offset = roll(a, BYTES), size = 1 + roll(a, BYTES - offset);
+	const struct timespec at = soon(a);
+	char data[BYTES];
+	struct iovec part = { data, size };
+	const unsigned int how = roll(a, 5);
+	ssize_t done = 0;
+
+	for (unsigned int i = 0; i < size; i++)
+		data[i] = how < 2 ? 0 : (char)(offset + i);
+	switch (how) {
+	case 0:
+		done = switchto_pread(round_.file, data, size, offset, &at);
+		break;
+	case 1:
+		done = switchto_preadv(round_.file, &part, 1, offset, &at);
+		break;
+	case 2:
+		done = switchto_pwrite(round_.file, data, size, offset, &at);
+		break;
+	case 3:
+		done = switchto_pwritev(round_.file, &part, 1, offset, &at);
+		break;
+	default:
+		done = switchto_fsync(round_.file);
+		break;
+	}
+	if (is_full(done) || !went_well(a, done))
+		return;
+	for (unsigned int i = 0; i < (unsigned int)done; i++)
+		CHECK_EQ(&verdict, data[i], (char)(offset + i));
+}
+
+/* As a library does it that closes by itself. The number is another one's at once. */
+static void poll_copy(struct actor *a)
+{
+	const unsigned int which = roll(a, AWAITED), write = roll(a, 2);
+	const struct timespec at = soon(a);
+	const int fd = dup(round_.pipe[which][write]);
+
+	CHECK(&verdict, fd >= 0);
+	went_well(a, switchto_poll(fd, write ? POLLOUT : POLLIN, &at));
+	CHECK_EQ(&verdict, switchto_forget(fd), 0);
+	close(fd);
+}
+
+/* A descriptor of one's own, or the reason for none. */
+static void use_descriptor(struct actor *a, int fd)
+{
+	if (went_well(a, fd))
+		CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+static void open_one(struct actor *a)
+{
+	use_descriptor(a, switchto_openat(AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0));
+}
+
+static void connect_one(struct actor *a)
+{
+	const struct timespec at = soon(a);
+	const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	CHECK(&verdict, fd >= 0);
+	went_well(a, switchto_connect(fd, (struct sockaddr *)&round_.address, round_.address_size,
+				      &at));
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+static void accept_one(struct actor *a)
+{
+	const struct timespec at = soon(a);
+
+	use_descriptor(a, switchto_accept(round_.listener, NULL, NULL, SOCK_CLOEXEC, &at));
+}
+
+static void wait_for_process(struct actor *a)
+{
+	const struct timespec at = soon(a);
+	siginfo_t info = { 0 };
+
+	if (round_.process && went_well(a, switchto_waitid(P_PID, (id_t)round_.process, &info,
+							   WEXITED | WNOWAIT, &at)))
+		CHECK_EQ(&verdict, info.si_pid, round_.process);
+}
+
+static void leave(void *unused)
+{
+	atomic_fetch_sub(&round_.left, 1);
+}
+
+/* Nobody waits for this one. */
+static void let_one_go(struct actor *a)
+{
+	struct switchto_task_stats stats;
+	struct switchto_task *task;
+	const unsigned int slots_there = switchto_sched_slots(round_.sched);
+
+	atomic_fetch_add(&round_.left, 1);
+	if (switchto_spawn(NULL, leave, NULL, NULL, &task)) {
+		CHECK(&verdict, put_in(errno) || (errno == ECANCELED && round_.stops));
+		atomic_fetch_sub(&round_.left, 1);
+		return;
+	}
+	CHECK(&verdict, (unsigned int)switchto_task_slot(task) < slots_there);
+	if (switchto_task_stats(task, &stats))
+		CHECK_EQ(&verdict, errno, ENOTSUP);
+	CHECK_EQ(&verdict, switchto_detach(task), 0);
 }
 
 /* A byte of a pipe, or an item. */
 static void select_pipe(struct actor *a)
 {
-	const unsigned int which = roll(a, AWAITED);
+	const unsigned int which = roll(a, DATAGRAMS);
 	struct pollfd poller = { .fd = round_.pipe[which][0], .events = POLLIN };
 	const struct timespec at = soon(a), past = { 0 };
 	unsigned long item = 0;
@@ -465,7 +669,7 @@ static void have_child(struct actor *a)
 	int sockets[2] = { -1, -1 };
 	struct family family = { .index = random_next(&a->dice) };
 	struct switchto_task *task;
-	bool cancel;
+	bool ends, cancel;
 
 	if (roll(a, 2) && socketpair(AF_UNIX, SOCK_STREAM, 0, sockets)) {
 		CHECK_EQ(&verdict, errno, 0);
@@ -477,7 +681,8 @@ static void have_child(struct actor *a)
 		a->cancelled = true;
 		task = NULL;
 	}
-	cancel = task && round_.cancels && !roll(a, 8);
+	ends = task && round_.cancels && !roll(a, 8);
+	cancel = ends && roll(a, 2);
 	if (cancel && switchto_cancel(task))
 		CHECK_EQ(&verdict, errno, ESRCH);
 	if (roll(a, 2) && switchto_yield())
@@ -490,7 +695,9 @@ static void have_child(struct actor *a)
 		CHECK_EQ(&verdict, switchto_close(sockets[1]), 0);
 	}
 	/* The other end is closed, so the child ends by itself. */
-	if (task)
+	if (ends && !cancel)
+		CHECK_EQ(&verdict, switchto_end(task), 0);
+	else if (task)
 		join(a, task);
 	if (sockets[0] >= 0)
 		CHECK_EQ(&verdict, switchto_close(sockets[0]), 0);
@@ -503,19 +710,21 @@ static void act(struct actor *a)
 		wake_somebody,	cancel_somebody, use_group, change_somebody
 	};
 	static void (*const of_tasks[])(struct actor *) = {
-		park, sleep_a_while, wait_in_shield, block, use_pipe, select_pipe, have_child
+		park,	      sleep_a_while,	wait_in_shield, block,	  use_pipe,    select_pipe,
+		splice_pipes, use_file,		poll_copy,	open_one, connect_one, accept_one,
+		have_child,   wait_for_process, let_one_go
 	};
 	enum {
-		ALL = sizeof(of_all) / sizeof(of_all[0]),
+		ANY = sizeof(of_all) / sizeof(of_all[0]),
 		TASKS = sizeof(of_tasks) / sizeof(of_tasks[0])
 	};
-	unsigned int what = roll(a, a->task ? ALL + TASKS + 3 : ALL);
+	unsigned int what = roll(a, a->task ? ANY + TASKS + 3 : ANY);
 
 	atomic_fetch_add_explicit(&events, 1, memory_order_relaxed);
-	if (what < ALL)
+	if (what < ANY)
 		of_all[what](a);
-	else if (what < ALL + TASKS)
-		of_tasks[what - ALL](a);
+	else if (what < ANY + TASKS)
+		of_tasks[what - ANY](a);
 	else if (switchto_yield())
 		a->cancelled = true;
 }
@@ -702,6 +911,46 @@ static void lead(void *arg)
 		CHECK_EQ(&verdict, switchto_close(round_.pipe[i][0]), 0);
 		CHECK_EQ(&verdict, switchto_close(round_.pipe[i][1]), 0);
 	}
+	CHECK_EQ(&verdict, switchto_close(round_.file), 0);
+	CHECK_EQ(&verdict, switchto_close(round_.listener), 0);
+}
+
+static void open_file(void)
+{
+	char data[BYTES];
+
+	for (unsigned int i = 0; i < BYTES; i++)
+		data[i] = (char)i;
+	round_.file = memfd_create("torture", MFD_CLOEXEC);
+	CHECK_EQ(&verdict, write(round_.file, data, BYTES), BYTES);
+}
+
+static void listen_somewhere(void)
+{
+	struct sockaddr *address = (struct sockaddr *)&round_.address;
+
+	round_.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	round_.address.sun_family = AF_UNIX;
+	round_.address_size = sizeof(round_.address);
+	CHECK_EQ(&verdict, bind(round_.listener, address, sizeof(sa_family_t)), 0);
+	CHECK_EQ(&verdict, getsockname(round_.listener, address, &round_.address_size), 0);
+	CHECK_EQ(&verdict, listen(round_.listener, 2), 0);
+}
+
+static void begin_process(long ns)
+{
+	round_.process = fork();
+	if (!round_.process) {
+		nap(ns);
+		_exit(0);
+	}
+	CHECK(&verdict, round_.process > 0);
+}
+
+static void end_process(void)
+{
+	while (round_.process && waitpid(round_.process, NULL, 0) == -1)
+		CHECK_EQ(&verdict, errno, EINTR);
 }
 
 static void open_all(struct actor *a)
@@ -713,7 +962,15 @@ static void open_all(struct actor *a)
 			;
 	}
 	for (unsigned int i = 0; i < PIPES; i++)
-		CHECK_EQ(&verdict, pipe2(round_.pipe[i], i == AWAITED ? 0 : O_NONBLOCK), 0);
+		CHECK_EQ(&verdict,
+			 i == STREAM	? socketpair(AF_UNIX, SOCK_STREAM, 0, round_.pipe[i]) :
+			 i == DATAGRAMS ? socketpair(AF_UNIX, SOCK_DGRAM, 0, round_.pipe[i]) :
+					  pipe2(round_.pipe[i], i == AWAITED ? 0 : O_NONBLOCK),
+			 0);
+	open_file();
+	listen_somewhere();
+	if (!roll(a, 4))
+		begin_process(roll(a, 2) ? roll(a, 5000) * USEC : 0);
 	round_.sem.count = TOKENS;
 }
 
@@ -788,10 +1045,18 @@ static void play_round(uint64_t seed, unsigned int slots_wanted)
 	while (again(switchto_sched_create(&round_.sched, &options)))
 		;
 	round_.awaits = strcmp(switchto_sched_engine(round_.sched), "io_uring") == 0;
-	while (again(switchto_spawn(round_.sched, lead, NULL, NULL, NULL)))
-		;
-	while (again(switchto_sched_run(round_.sched)))
-		;
+	for (int i = 0; i < 2; i++) {
+		/* The second run, after a stop or not, has a single task. */
+		if (i)
+			atomic_fetch_add(&round_.left, 1);
+		while (again(switchto_spawn(round_.sched, i ? leave : lead, NULL, NULL, NULL)))
+			;
+		while (again(switchto_sched_run(round_.sched)))
+			;
+		CHECK_EQ(&verdict, switchto_sched_restart(round_.sched), 0);
+	}
+	CHECK_EQ(&verdict, atomic_load(&round_.left), 0);
+	end_process();
 	if (options.flags & SWITCHTO_MEASURE)
 		count_runs(options.slots);
 	CHECK_EQ(&verdict, switchto_sched_destroy(round_.sched), 0);

@@ -62,14 +62,14 @@ int switchto_connect(int fd, const struct sockaddr *address, socklen_t length,
 	if (!me)
 		return -1;
 	/* Before it is polled: to epoll, a socket without a connection is one that was hung up. */
-	flags = CALL(fcntl, fd, F_GETFL, 0);
+	flags = SURE_CALL(fcntl, fd, F_GETFL, 0);
 	if (flags < 0)
 		return (int)end_call(me, flags);
 	/* A new socket, maybe with an old number. */
 	if (mark && atomic_load(&mark->sched))
 		switchto_mark_is_valid(mark);
 	if (!(flags & O_NONBLOCK))
-		CALL(fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+		SURE_CALL(fcntl, fd, F_SETFL, flags | O_NONBLOCK);
 	closes = closes_now();
 	for (;;) {
 		long error = 0;

@@ -212,13 +212,13 @@ static inline enum step wait_once(struct performance *p)
 
 bool switchto_request_unblock(int fd, struct mark *mark)
 {
-	const long flags = CALL(fcntl, fd, F_GETFL, 0);
+	const long flags = SURE_CALL(fcntl, fd, F_GETFL, 0);
 
 	if (flags < 0 || flags & O_NONBLOCK)
 		return true;
 	if (!switchto_mark_is_valid(mark))
 		return false;
-	CALL(fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+	SURE_CALL(fcntl, fd, F_SETFL, flags | O_NONBLOCK);
 	return true;
 }
 
