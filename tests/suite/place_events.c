@@ -254,19 +254,17 @@ static long long beside_a_hog(const struct pair *p, struct verdict *v)
 
 TEST(a_hog_is_left)
 {
-	long long least = NSEC_PER_SEC, time;
 	struct pair p = { 0 };
+	int soon = 0;
 
 	if (!binds)
 		skip();
 	pair_begin(&p, SWITCHTO_TOGETHER);
 	await_bound(&p);
-	/* Others use the CPUs, too: once is enough. */
-	for (int i = 0; i < 20 && least > 50000000; i++) {
-		time = beside_a_hog(&p, v);
-		least = time < least ? time : least;
-	}
-	CHECK(v, least <= 50000000);
+	/* Others use the CPUs, too, and may push the pair away, or keep it: half of the time. */
+	for (int i = 0; i < 10; i++)
+		soon += beside_a_hog(&p, v) <= 50000000;
+	CHECK(v, soon >= 5);
 	pair_end(&p, &all, v);
 }
 
