@@ -20,8 +20,8 @@ static inline int fail(int error)
 }
 
 /* The kernel refused what it never refuses: nothing that is promised holds any more. */
-static inline __attribute__((cold)) _Noreturn void die(const char *library, const char *what,
-						       int error)
+static inline __attribute__((cold)) _Noreturn void unexpected(const char *library, const char *what,
+							      int error)
 {
 	fprintf(stderr, "%s: %s: unexpected error %d (%s), giving up\n", library, what, error,
 		strerror(error));

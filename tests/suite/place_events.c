@@ -228,15 +228,17 @@ static long long beside_a_hog(const struct pair *p, struct verdict *v)
 	struct worker hog = { 0 };
 	long long begin, left_at;
 	cpu_set_t set;
-	int cpu = 0;
+	int cpu;
 
 	atomic_store(&computes, false);
 	atomic_store(&computed, false);
-	do
+	/* Both on the same. */
+	do {
+		await_bound(p);
 		set = cpus_of(p->w[0].tid);
-	while (CPU_COUNT(&set) != 1);
-	while (!CPU_ISSET(cpu, &set))
-		cpu++;
+		for (cpu = 0; cpu < CPU_SETSIZE - 1 && !CPU_ISSET(cpu, &set);)
+			cpu++;
+	} while (!are_bound_to(p, cpu));
 	worker_start(&hog, hog_body, &cpu);
 	AWAIT(atomic_load(&computes));
 	begin = left_at = now_ns();

@@ -185,7 +185,7 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 			continue;
 		default:
 			if (error > 0)
-				die("libswitchto", "FUTEX_WAIT", error);
+				unexpected("libswitchto", "FUTEX_WAIT", error);
 			if (give_up(me, waiting)) {
 				probe_tid(wait_return, -1);
 				errno = EINPROGRESS;

@@ -118,7 +118,7 @@ void switchto_watch_exit(atomic_bool *watched)
 void switchto_broken(const char *what)
 {
 	switchto_no_cancellation();
-	die("libswitchto-sched", what, errno);
+	unexpected("libswitchto-sched", what, errno);
 }
 
 void switchto_misused(const char *what)
