@@ -749,6 +749,23 @@ static void count_runs(unsigned int slots_there)
 	}
 }
 
+/* In a loop of this thread; perhaps only at first. */
+static void step_some(struct actor *a)
+{
+	struct pollfd events = { .events = POLLIN };
+	int left = 1;
+
+	do
+		events.fd = switchto_sched_fd(round_.sched);
+	while (events.fd == -1 && again(-1));
+	while (left && roll(a, 1000)) {
+		poll(&events, 1, -1);
+		left = switchto_sched_step(round_.sched);
+		if (left == -1)
+			again(-1);
+	}
+}
+
 static void play_round(uint64_t seed, unsigned int slots_wanted)
 {
 	static const struct switchto_policy *const policies[] = { &switchto_fifo,
@@ -790,6 +807,8 @@ static void play_round(uint64_t seed, unsigned int slots_wanted)
 	round_.awaits = strcmp(switchto_sched_engine(round_.sched), "io_uring") == 0;
 	while (again(switchto_spawn(round_.sched, lead, NULL, NULL, NULL)))
 		;
+	if (options.slots == 1 && roll(&a, 2))
+		step_some(&a);
 	while (again(switchto_sched_run(round_.sched)))
 		;
 	if (options.flags & SWITCHTO_MEASURE)
