@@ -226,8 +226,8 @@ suite() { # CONFIG CPUS [DIVISOR-OF-ROUNDS]
 	[ "$2" != 1 ] || but+='|place\..*|special\.cpuset\..*'
 	# With the debug kernel each of these takes minutes.
 	[ "$1" != debug ] || { but+='|special\..*|security\..*|swap_kernel.*'; divisor=5; }
-	# In vm/test, the layer's wake-wait, and its other engine but for differential_epoll, are
-	# for this machine's kernel; so is what needs neither root nor a clock that is exact.
+	# In vm/test, the layer's wake-wait, and two programs with its other engine, are for this
+	# machine's kernel; so is what needs neither root nor a clock that is exact.
 	[ "$1$2${3:-}" != bench2 ] || {
 		but+='|sched\.(exact|descriptors)_epoll\..*'
 		wake_wait='(suite|special.*)\.wake-wait'
