@@ -137,11 +137,14 @@ if command -v gdb >/dev/null; then
 		fail "wanted gdb to load $helper, found: $(cat "$work/log")"
 fi
 
-# The core is found where the scheduling layer is, which is all that a program names.
-# shellcheck disable=SC2086
-"$cc" $cflags "$here/consumers/sched.c" -o "$work/sched_rpath" $sched_libs "-Wl,-rpath,$(realpath "$lib")"
-env -u LD_LIBRARY_PATH "$work/sched_rpath" ||
-	fail "wanted a program to find both libraries by its own path of $lib, found that it does not"
+# The core is found where the library on it is, which is all that a program names.
+for name in door sched; do
+	# shellcheck disable=SC2046,SC2086
+	"$cc" -std=gnu11 $cflags "$here/consumers/$name.c" -o "$work/rpath" $(pkg-config --libs "switchto-$name") \
+		"-Wl,-rpath,$(realpath "$lib")"
+	env -u LD_LIBRARY_PATH "$work/rpath" ||
+		fail "wanted a program to find libswitchto-$name and the core by its own path of $lib, found that it does not"
+done
 
 build_consumers() { # OPTION [TARGET]
 	cmake -S "$here/consumers" -B "$work/cmake" "$1" && cmake --build "$work/cmake" --target "${2:-all}"

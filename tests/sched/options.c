@@ -236,9 +236,9 @@ static int only_cpu(void)
 	return cpu;
 }
 
-static atomic_bool moved;
+static atomic_bool was_stolen, moved;
 
-static void be_stolen_when_bound(void *stolen)
+static void be_stolen_when_bound(void *unused)
 {
 	const struct switchto_task *self = switchto_task_self();
 	const int slot = switchto_task_slot(self);
@@ -250,46 +250,47 @@ static void be_stolen_when_bound(void *stolen)
 	atomic_store(&parked, true);
 	while (switchto_task_slot(self) == slot && now_ns() < end)
 		CHECK_EQ(&verdict, switchto_yield(), 0);
-	*(bool *)stolen = cpu != -1 && switchto_task_slot(self) != slot;
+	atomic_store(&was_stolen, cpu != -1 && switchto_task_slot(self) != slot);
 	end = now_ns() + 10 * NSEC_PER_SEC;
-	while (*(bool *)stolen && only_cpu() == cpu && now_ns() < end)
+	while (atomic_load(&was_stolen) && only_cpu() == cpu && now_ns() < end)
 		;
-	CHECK(&verdict, !*(bool *)stolen || only_cpu() != cpu);
+	CHECK(&verdict, !atomic_load(&was_stolen) || only_cpu() != cpu);
 	atomic_store(&moved, true);
 }
 
-/* Bound to the same CPU as the other task, which then does not give way. */
-static void compute_until_moved(void *arg)
+/* Bound to the same CPU as the other task, which then does not give way, unless no thief comes. */
+static void compute_until_moved(void *unused)
 {
+	long long end;
+
 	while (!atomic_load(&parked))
 		CHECK_EQ(&verdict, switchto_yield(), 0);
-	while (!atomic_load(&moved))
+	end = now_ns() + 2 * NSEC_PER_SEC;
+	while (!atomic_load(&moved) && (atomic_load(&was_stolen) || now_ns() < end))
 		;
 }
 
-static void spawn_pair(void *stolen)
+static void spawn_pair(void *unused)
 {
-	spawn(NULL, be_stolen_when_bound, stolen);
+	spawn(NULL, be_stolen_when_bound, NULL);
 	spawn(NULL, compute_until_moved, NULL);
 }
 
 TEST(stolen_from_its_cpu)
 {
-	bool stolen = false;
-
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	if (CPU_COUNT(&all) == 1 || strcmp(switchto_backend(), "wake-wait") != 0)
 		skip();
 	/* One may be stolen before both are bound. */
-	for (int i = 0; i < 20 && !stolen; i++) {
+	for (int i = 0; i < 20 && !atomic_load(&was_stolen); i++) {
 		struct switchto_sched *sched = without_slices(NULL, SWITCHTO_STEAL, 2);
 
 		atomic_store(&parked, false);
 		atomic_store(&moved, false);
-		spawn(sched, spawn_pair, &stolen);
+		spawn(sched, spawn_pair, NULL);
 		run_tasks(sched);
 	}
-	assert_true(stolen);
+	assert_true(atomic_load(&was_stolen));
 }
 
 /* --- statistics --- */

@@ -60,8 +60,9 @@ static struct {
 	atomic_ulong sent[CHANS], received[CHANS];
 	int pipe[PIPES][2];
 	atomic_ulong written[PIPES], read[PIPES];
-	int file;     /* each byte is that of its offset */
-	int listener; /* of UNIX, at @address */
+	atomic_ulong content; /* the sum of all that is in the pipes */
+	int file;	      /* each byte is that of its offset */
+	int listener;	      /* of UNIX, at @address */
 	struct sockaddr_un address;
 	socklen_t address_size;
 	pid_t process; /* that ends soon; or 0 */
@@ -392,7 +393,7 @@ static ssize_t move_bytes(unsigned int how, int fd, char *data, size_t size, int
 				  { .msg_hdr = { .msg_iov = &parts[1], .msg_iovlen = 1 } } };
 	struct sockaddr_un from;
 	socklen_t length = sizeof(from);
-	off_t offset = 0;
+	off_t offset = (unsigned char)data[0]; /* the file goes on like data */
 	int done;
 
 	switch (how) {
@@ -434,6 +435,15 @@ static bool is_full(long result)
 	return result < 0 && errno == EAGAIN && put_in(EAGAIN);
 }
 
+static unsigned long sum_of(const char *data, size_t size)
+{
+	unsigned long sum = 0;
+
+	for (size_t i = 0; i < size; i++)
+		sum += (unsigned char)data[i];
+	return sum;
+}
+
 static void use_pipe(struct actor *a)
 {
 	const unsigned int which = roll(a, round_.awaits ? PIPES : AWAITED);
@@ -442,8 +452,11 @@ static void use_pipe(struct actor *a)
 	/* Two messages have room. An empty one would look like the end. */
 	char data[2 * BYTES] = { 0 };
 	const size_t size = which == DATAGRAMS && !write ? sizeof(data) : 2 + roll(a, BYTES - 1);
+	const unsigned int first = roll(a, 256);
 	ssize_t done;
 
+	for (unsigned int i = 0; write && i < size; i++)
+		data[i] = (char)(first + i);
 	if (which == AWAITED)
 		done = await_io(write, data, size, &at);
 	else
@@ -451,8 +464,11 @@ static void use_pipe(struct actor *a)
 					  roll(a, socket ? WRITES : OF_PIPES),
 				  round_.pipe[which][write], data, size,
 				  roll(a, 2) ? MSG_WAITALL : 0, &at);
-	if (!is_full(done) && went_well(a, done))
-		atomic_fetch_add(write ? &round_.written[which] : &round_.read[which], done);
+	if (is_full(done) || !went_well(a, done))
+		return;
+	atomic_fetch_add(write ? &round_.written[which] : &round_.read[which], done);
+	/* What was read may be in two parts, with zeros between them. */
+	atomic_fetch_add(&round_.content, write ? sum_of(data, done) : -sum_of(data, sizeof(data)));
 }
 
 static void splice_pipes(struct actor *a)
@@ -597,10 +613,12 @@ static void select_pipe(struct actor *a)
 
 	if (!went_well(a, done))
 		return;
-	if (done == 1)
+	if (done == 1) {
 		atomic_fetch_add(&round_.received[FREE], item);
-	else if (switchto_read(poller.fd, &byte, 1, &past) == 1)
+	} else if (switchto_read(poller.fd, &byte, 1, &past) == 1) {
 		atomic_fetch_add(&round_.read[which], 1);
+		atomic_fetch_sub(&round_.content, sum_of(&byte, 1));
+	}
 }
 
 struct family {
@@ -906,8 +924,10 @@ static void lead(void *arg)
 		ssize_t size;
 
 		CHECK_EQ(&verdict, fcntl(round_.pipe[i][0], F_SETFL, O_NONBLOCK), 0);
-		while ((size = read(round_.pipe[i][0], data, sizeof(data))) > 0)
+		while ((size = read(round_.pipe[i][0], data, sizeof(data))) > 0) {
 			atomic_fetch_add(&round_.read[i], size);
+			atomic_fetch_sub(&round_.content, sum_of(data, size));
+		}
 		CHECK_EQ(&verdict, switchto_close(round_.pipe[i][0]), 0);
 		CHECK_EQ(&verdict, switchto_close(round_.pipe[i][1]), 0);
 	}
@@ -945,12 +965,18 @@ static void begin_process(long ns)
 		_exit(0);
 	}
 	CHECK(&verdict, round_.process > 0);
+	if (round_.process < 0)
+		round_.process = 0;
 }
 
 static void end_process(void)
 {
-	while (round_.process && waitpid(round_.process, NULL, 0) == -1)
-		CHECK_EQ(&verdict, errno, EINTR);
+	pid_t ended;
+
+	do
+		ended = round_.process ? waitpid(round_.process, NULL, 0) : 0;
+	while (ended == -1 && errno == EINTR);
+	CHECK_EQ(&verdict, ended, round_.process);
 }
 
 static void open_all(struct actor *a)
@@ -984,6 +1010,7 @@ static void count_all(void)
 	CHECK_EQ(&verdict, round_.group.count, 0);
 	for (unsigned int i = 0; i < PIPES; i++)
 		CHECK_EQ(&verdict, atomic_load(&round_.written[i]), atomic_load(&round_.read[i]));
+	CHECK_EQ(&verdict, atomic_load(&round_.content), 0);
 	for (unsigned int i = 0; i < CHANS; i++) {
 		while (!switchto_chan_recv(round_.chan[i], &item, NULL))
 			atomic_fetch_add(&round_.received[i], item);

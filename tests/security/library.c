@@ -472,7 +472,7 @@ static long pages(void)
 	return atol(text);
 }
 
-/* Where there is no thread, nothing is kept of it. */
+/* Where there is no thread, no resume is pending. */
 CHILD(resumes_nobody)
 {
 	uint32_t random = 1;

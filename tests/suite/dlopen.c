@@ -2,13 +2,13 @@
 /*
  * The library loaded late, and given back while threads that it knows live on:
  * they end after dlclose(). And with next to no address space. This program is
- * not linked to the library; its path is the argument.
+ * not linked to the library; its path is the first argument, that of doors the second.
  */
 #include "support.h"
 
 #include <dlfcn.h>
 
-static const char *path;
+static const char *path, *door_path;
 
 struct library {
 	void *handle;
@@ -25,15 +25,22 @@ static void look_up(void *handle, const char *name, void *function)
 	void *symbol = dlsym(handle, name);
 
 	if (!symbol)
-		give_up("dlsym: wanted %s of %s, got %s", name, path, dlerror());
+		give_up("dlsym: wanted %s, got %s", name, dlerror());
 	memcpy(function, &symbol, sizeof(symbol));
+}
+
+static void *open_file(const char *file)
+{
+	void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+
+	if (!handle)
+		give_up("dlopen: wanted %s, got %s", file, dlerror());
+	return handle;
 }
 
 static void open_library(struct library *l)
 {
-	l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!l->handle)
-		give_up("dlopen: wanted %s, got %s", path, dlerror());
+	l->handle = open_file(path);
 	look_up(l->handle, "switchto_backend", &l->backend);
 	look_up(l->handle, "switchto_self", &l->self);
 	look_up(l->handle, "switchto_wait", &l->wait);
@@ -110,6 +117,39 @@ TEST(opened_and_closed_in_threads)
 		CHECK_EQ(v, l.wait(NULL), gettid());
 		worker_start(&w[1], closes, &l);
 		workers_join(&w[1], 1, v);
+	}
+}
+
+struct switchto_door;
+
+/* Which brings the core along. */
+static void opens_doors(struct worker *w)
+{
+	void *handle = open_file(door_path);
+	int (*create)(int file);
+	struct switchto_door *(*serve)(int fd, unsigned int flags);
+	int (*close_door)(struct switchto_door * door);
+	struct switchto_door *door;
+	int fd;
+
+	look_up(handle, "switchto_door_create", &create);
+	look_up(handle, "switchto_door_serve", &serve);
+	look_up(handle, "switchto_door_close", &close_door);
+	fd = create(-1);
+	door = serve(fd, 0);
+	CHECK(&w->v, door != NULL);
+	close(fd);
+	CHECK_EQ(&w->v, dlclose(handle), 0);
+	CHECK_EQ(&w->v, close_door(door), 0);
+}
+
+TEST(doors_opened_in_threads)
+{
+	for (int i = 0; i < 5; i++) {
+		struct worker w = { 0 };
+
+		worker_start(&w, opens_doors, NULL);
+		workers_join(&w, 1, v);
 	}
 }
 
@@ -236,13 +276,15 @@ TEST_FIRST(little_address_space)
 
 int main(int argc, char **argv)
 {
-	if (argc != 2) {
-		fprintf(stderr, "dlopen: wanted the path of libswitchto.so, got %d arguments\n",
+	if (argc != 3) {
+		fprintf(stderr,
+			"dlopen: wanted the paths of libswitchto.so and libswitchto-door.so, got %d arguments\n",
 			argc - 1);
 		return EXIT_FAILURE;
 	}
 	if (wants_absent_swap("dlopen"))
 		return SKIPPED;
 	path = argv[1];
+	door_path = argv[2];
 	return run_watched_group(NULL);
 }

@@ -4,7 +4,8 @@
  *
  * A door is a file in memory. One thread serves at it, and up to SWITCHTO_DOOR_CALLERS threads
  * call, from any processes that have the file. A call is one switch to the server, and the
- * answer is one switch back. Each carries SWITCHTO_DOOR_WORDS words.
+ * answer is one switch back. Each carries SWITCHTO_DOOR_WORDS words. Link with -lswitchto-door
+ * (pkg-config switchto-door, CMake's switchto::door).
  *
  *	// The server. Errors are left out.
  *	struct switchto_door_message m;
