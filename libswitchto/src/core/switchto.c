@@ -28,9 +28,6 @@
 #include "thread.h"
 
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 
 static inline uint32_t state_of(const struct thread *thread)
@@ -111,13 +108,6 @@ static bool give_up(struct thread *me, uint32_t waiting)
 						       memory_order_acq_rel, memory_order_relaxed);
 }
 
-static _Noreturn void broken(const char *what, int error)
-{
-	fprintf(stderr, "libswitchto: %s: unexpected error %d (%s), giving up\n", what, error,
-		strerror(error));
-	abort();
-}
-
 /*
  * Sleeps while one's own word is @waiting. In FUTEX_SWAP where the kernel has it: a hint finds
  * such a sleeper, however many others are parked.
@@ -195,7 +185,7 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 			continue;
 		default:
 			if (error > 0)
-				broken("FUTEX_WAIT", error);
+				unexpected("libswitchto", "FUTEX_WAIT", error);
 			if (give_up(me, waiting)) {
 				probe_tid(wait_return, -1);
 				errno = EINPROGRESS;

@@ -8,7 +8,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -119,8 +118,7 @@ void switchto_watch_exit(atomic_bool *watched)
 void switchto_broken(const char *what)
 {
 	switchto_no_cancellation();
-	fprintf(stderr, "libswitchto-sched: %s: %s, giving up\n", what, strerror(errno));
-	abort();
+	unexpected("libswitchto-sched", what, errno);
 }
 
 void switchto_misused(const char *what)
