@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the core and the scheduling layer have in common. */
+/* What the libraries have in common. */
 #ifndef SWITCHTO_COMMON_H
 #define SWITCHTO_COMMON_H
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The windows of the protocol: places between two atomic steps, where another
- * thread can come in between. In the library that is installed they are nothing.
- * The tests build one with SWITCHTO_DELAY_POINTS, and a hook that stays there for
- * a while, so that others do come in between (tests/torture/torture.c).
+ * Places between two atomic steps, where another thread can come in between. In the
+ * libraries that are installed they are nothing. The tests build them with
+ * SWITCHTO_DELAY_POINTS, and a hook that stays there for a while, so that others do
+ * come in between (tests/torture/torture.c, tests/sched/windows.c).
  */
 #ifndef SWITCHTO_DELAY_H
 #define SWITCHTO_DELAY_H
@@ -16,7 +16,7 @@
 	X(WOKEN)	 /* the sleep is over, why has not been looked at */        \
 	X(TAKE)		 /* there is a resume in one's own word, not taken yet */   \
 	X(GIVE_UP)	 /* a timeout or signal is to end the wait, not yet has */  \
-	X(END_FORGOTTEN) /* a thread ends and does not know itself any more */      \
+	X(END_FORGOTTEN) /* a thread ends, and its TLS is cleared already */        \
 	X(END_EARLY)	 /* its place for early resumes is open, its word stays */  \
 	X(BEGIN_LEAF)	 /* a part of the table is mapped, not in its place yet */  \
 	X(BEGIN_ASKED)	 /* a new thread has looked for an early resume */          \
@@ -25,7 +25,7 @@
 	X(BEGIN_CLOSED)	 /* an early resume was there, whose is being asked */      \
 	X(BEGIN_EARLY)	 /* it is for this thread, but not in its word yet */       \
 	X(EARLY_LIVES)	 /* an unregistered target lives, but who is it? */         \
-	X(EARLY_KNOWN)	 /* its identity is known, its early resume not seen */     \
+	X(EARLY_ASKED)	 /* its identity is known, its early resume not seen */     \
 	X(EARLY_SEEN)	 /* that has been looked at and not been replaced yet */    \
 	X(EARLY_CLOSED)	 /* it is not the place any more, its word is */            \
 	X(EARLY_WORD)	 /* its word has been read, is it still the same? */        \
@@ -41,7 +41,8 @@
 	X(DOOR_ANSWERED) /* that is done, the caller is not woken */                \
 	X(DOOR_CLAIM)	 /* a place is chosen, not taken yet */                     \
 	X(DOOR_SERVE)	 /* a server is ready, its TID not in the door yet */       \
-	X(DOOR_CLOSE)	 /* a server has left, its callers are not woken */
+	X(DOOR_CLOSE)	 /* a server has left, its callers are not woken */         \
+	X(SCHED)	 /* window(): the scheduling layer's have no names */
 
 #ifdef SWITCHTO_DELAY_POINTS
 #define SWITCHTO_DELAY_NAME(name) SWITCHTO_DELAY_##name,

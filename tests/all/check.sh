@@ -74,8 +74,9 @@ build() { # PRESET
 only=${TEST_ONLY:-}
 
 others='^(sched|packets|example)\.'
-# With a sanitizer, the layer has two slots; ThreadSanitizer is for what the protocols are for.
-other_slots='\.[14]\.[a-z-]*$'
+# With a sanitizer, the layer has two slots, and no foreign loop but in its own test.
+# ThreadSanitizer is for what the protocols are for.
+other_slots='\.([14]|stepped)\.[a-z-]*$'
 protocols='^(suite\.wake-wait|place\.(events\.)?wake-wait|delay_points\..*|door\..*|sched\.[a-z_]*(\.2)?\.wake-wait)$'
 # What a stock kernel, a user without root, or a sanitizer can't do. VMs do all of it.
 may_skip='swap_[^ ]*|security\.(futex|share|seccomp-later)|special\.[^ ]*|torture\.hotplug\.[^ ]*|packets\.namespaces|find\.live'
@@ -226,10 +227,11 @@ suite() { # CONFIG CPUS [DIVISOR-OF-ROUNDS]
 	[ "$2" != 1 ] || but+='|place\..*|special\.cpuset\..*'
 	# With the debug kernel each of these takes minutes.
 	[ "$1" != debug ] || { but+='|special\..*|security\..*|swap_kernel.*'; divisor=5; }
-	# In vm/test, the layer's wake-wait, and its other engine but for differential_epoll, are
-	# for this machine's kernel; so is what needs neither root nor a clock that is exact.
+	# In vm/test, the layer's wake-wait, its other engine (but for differential_epoll) and its steps
+	# (but for their own test) are for this machine's kernel; so is what needs neither root nor a
+	# clock that is exact.
 	[ "$1$2${3:-}" != bench2 ] || {
-		but+='|sched\.(exact|descriptors)_epoll\..*'
+		but+='|sched\.(descriptors|exact|io|steps|waits)_epoll\..*|sched\..*\.stepped\..*'
 		wake_wait='(suite|special.*)\.wake-wait'
 		divisor=8
 	}

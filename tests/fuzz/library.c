@@ -7,7 +7,7 @@
  *  - refused arguments have their error number and no effect;
  *  - what a thread returns with was a resume by that thread, which no return and
  *    no end of a thread had taken before;
- *  - a resume that is kept is taken by the next wait, whatever that waits for;
+ *  - a pending resume is taken by the next wait, whatever that waits for;
  *  - a wait ends with ETIMEDOUT when its time has come and not before, and not
  *    because a handler ran;
  *  - a resume that succeeds leaves errno alone;
@@ -47,10 +47,10 @@ struct seat {
 	 */
 	long taken[MOST_SEATS + 1];
 	/* Its thread's and its handlers' own. */
-	atomic_bool kept;
+	atomic_bool pending;
 	_Atomic long handled;
 	volatile sig_atomic_t may_jump;
-	bool is_known; /* the thread's first call is over: that is not to be left */
+	bool is_registered; /* the thread's first call is over: that is not to be left */
 	sigjmp_buf out;
 	long calls, resumed, refused, timed_out;
 };
@@ -391,7 +391,7 @@ static void do_resume(enum whom whom, uint32_t chance, int by)
 		found("resume(%d, %s) returned %d", target.tid, whom_names[whom], ret);
 	settle(&target, ret == 0);
 	if (ret == 0 && whom == OWN && mine)
-		atomic_store(&mine->kept, true);
+		atomic_store(&mine->pending, true);
 	fault = refusal_fault(whom, &target, ret ? error : 0);
 	if (fault)
 		found("%s: resume(%d, %s) = %d, error %d", fault, target.tid, whom_names[whom], ret,
@@ -431,7 +431,7 @@ static pid_t call_it(const struct request *request, pid_t tid, const struct time
 	switch (request->call) {
 	case WAIT:
 	case WAIT_UNTIL:
-		mine->may_jump = mine->is_known;
+		mine->may_jump = mine->is_registered;
 		ret = request->call == WAIT ? switchto_wait(time) : switchto_wait_until(time);
 		mine->may_jump = 0;
 		return ret;
@@ -467,7 +467,7 @@ static void check_return(struct seat *seat, pid_t from, const long *given)
 
 static void do_wait(const struct request *request)
 {
-	bool is_switch = request->call >= SWITCH, has_time = request->call != SWITCH, was_kept;
+	bool is_switch = request->call >= SWITCH, has_time = request->call != SWITCH, was_pending;
 	struct timespec store;
 	const struct timespec *time = NULL;
 	struct target target = { 0 };
@@ -480,7 +480,7 @@ static void do_wait(const struct request *request)
 	look_at_given(mine, given);
 	if (is_switch)
 		target = target_of(request->whom, request->chance[1], (int)(mine - seats));
-	was_kept = atomic_load(&mine->kept);
+	was_pending = atomic_load(&mine->pending);
 	if (has_time)
 		time = time_of(request, &store, &due);
 
@@ -489,7 +489,7 @@ static void do_wait(const struct request *request)
 	error = ret < 0 ? errno : 0;
 
 	if (ret >= 0) {
-		atomic_store(&mine->kept, false);
+		atomic_store(&mine->pending, false);
 		check_return(mine, ret, given);
 	}
 	settle(&target, error != EINVAL && error != ESRCH);
@@ -514,8 +514,8 @@ static void do_wait(const struct request *request)
 	} else if (error) {
 		fault = "not an error of this call";
 	}
-	if (!fault && was_kept && error == ETIMEDOUT)
-		fault = "there was a resume kept";
+	if (!fault && was_pending && error == ETIMEDOUT)
+		fault = "there was a resume pending";
 	if (fault)
 		found("%s: seat %d: %s(%s %d, %s) = %d, error %d (%s)", fault, (int)(mine - seats),
 		      call_names[request->call], is_switch ? whom_names[request->whom] : "-",
@@ -538,7 +538,7 @@ static int child_fault(pid_t sibling, pid_t parent)
 		return 4;
 	if (switchto_switch(parent) != -1 || errno != ESRCH)
 		return 5;
-	/* What was kept for the parent isn't for the child. */
+	/* What was pending for the parent isn't for the child. */
 	if (switchto_wait(&none) != -1 || errno != ETIMEDOUT)
 		return 6;
 	if (switchto_resume(self) != 0 || switchto_wait_until(&none) != self)
@@ -617,9 +617,9 @@ static void *sit(void *arg)
 	uint64_t number;
 
 	atomic_store(&seat_of[tid], (uint8_t)(seat - seats + 1));
-	atomic_store(&seat->kept, false);
-	seat->is_known = false;
-	/* What was kept for the thread before is gone with it. */
+	atomic_store(&seat->pending, false);
+	seat->is_registered = false;
+	/* What was pending for the thread before is gone with it. */
 	look_at_given(seat, seat->taken);
 	atomic_store(&seat->tid, tid);
 	atomic_fetch_add(&seat->life, 1);
@@ -628,7 +628,7 @@ static void *sit(void *arg)
 	/* A wait that was left comes back here; what it took of resumes isn't known. */
 	if (sigsetjmp(seat->out, 0)) {
 		unblock_signals();
-		atomic_store(&mine->kept, false);
+		atomic_store(&mine->pending, false);
 	}
 	while (!is_over(mine)) {
 		number = atomic_fetch_add(&mine->done, 1);
@@ -637,7 +637,7 @@ static void *sit(void *arg)
 		request = request_of((uint64_t)(mine - seats), number);
 		make(&request);
 		mine->calls++;
-		mine->is_known = mine->is_known || request.call != RESUME;
+		mine->is_registered = mine->is_registered || request.call != RESUME;
 		atomic_store(&mine->since, 0);
 		if (request.call == END)
 			break;

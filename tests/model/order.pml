@@ -221,7 +221,7 @@ inline resume_unregistered() {
 			/* promised: ESRCH only for a thread that is not there. */
 			assert(seen != UNREGISTERED)
 		}
-	:: else -> kept = true
+	:: else -> pending = true
 	fi
 }
 
@@ -233,7 +233,7 @@ inline give(tid) {
 	:: else
 	fi;
 	if
-	:: kept -> kept = false; needs_wake = false
+	:: pending -> pending = false; needs_wake = false
 	:: else -> thread_give(tid); assert(!ended); needs_wake = (seen == WAITING)
 	fi
 }
@@ -249,7 +249,7 @@ inline take() {
 	}
 }
 
-/* begin_wait(), and if no resume is kept the sleep, and take(). */
+/* begin_wait(), and if no resume is pending the sleep, and take(). */
 inline begin_wait() {
 	atomic {
 		if
@@ -297,7 +297,7 @@ inline begin() {
 
 proctype Thread() {
 	byte calls, seen, at, early, target;
-	bit ended, kept, needs_wake, resumed;
+	bit ended, pending, needs_wake, resumed;
 
 	if
 	:: me == 1 -> begin()

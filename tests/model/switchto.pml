@@ -183,11 +183,11 @@ bit no_identity = 1;
 
 /* The others have one all the time: thread.running of struct this_thread */
 #define running my_running
-#define KEPT(t) (STATE(word[t]) == RESUMED || \
+#define PENDING(t) (STATE(word[t]) == RESUMED || \
 		 (IS_RESUME(early[t]) && LIFE_OF(early[t]) == life[t]))
 #else
 #define running RUNNING
-#define KEPT(t) (STATE(word[t]) == RESUMED)
+#define PENDING(t) (STATE(word[t]) == RESUMED)
 #endif
 #define waiting (running ^ (RUNNING ^ WAITING))
 
@@ -564,10 +564,10 @@ active proctype Monitor()
 {
 	atomic {
 		timeout ->
-		/* Promised: a resume that no wait has returned for is kept. */
-		assert(!given[1] || KEPT(1));
-		assert(!given[2] || KEPT(2));
-		assert(!given[3] || KEPT(3));
+		/* Promised: a resume that no wait has returned for is pending. */
+		assert(!given[1] || PENDING(1));
+		assert(!given[2] || PENDING(2));
+		assert(!given[3] || PENDING(3));
 		/*
 		 * Nobody can go on. Who sleeps without a resume does so rightly
 		 * and leaves now; whoever does not leave is an invalid end.

@@ -505,6 +505,53 @@ void cancelled_detached(void **)
 	sched.run();
 }
 
+// A loop of one's own. Detached tasks may begin before, between and in the steps.
+void stepped(void **)
+{
+	const auto given = std::make_shared<int>(1);
+	int ran = 0;
+
+	{
+		switchto::scheduler sched(1);
+		pollfd events = { sched.fd(), POLLIN, 0 };
+
+		assert_int_equal(poll(&events, 1, 0), 0);
+		for (int i = 0; i < 3; i++) {
+			sched.spawn_detached([given, &ran] {
+				switchto::this_task::sleep_for(1ms);
+				switchto::spawn_detached([given, &ran] { ran++; });
+			});
+			do
+				assert_int_equal(poll(&events, 1, 60000), 1);
+			while (sched.step());
+			assert_int_equal(ran, i + 1);
+			assert_int_equal(given.use_count(), 1);
+		}
+	}
+	in_task([given, &ran] {
+		switchto::scheduler other(1);
+
+		other.spawn_detached([given, &ran] { ran++; });
+		try {
+			other.step();
+			WANT(false);
+		} catch (const std::system_error &error) {
+			WANT(error.code().value() == EPERM);
+		}
+		// It is dropped.
+	});
+	assert_int_equal(ran, 3);
+	assert_int_equal(given.use_count(), 1);
+	try {
+		switchto::scheduler two(2);
+
+		two.fd();
+		assert_true(false);
+	} catch (const std::system_error &error) {
+		assert_int_equal(error.code().value(), ENOTSUP);
+	}
+}
+
 // What an exception before the run, or of it, leaves: tasks that have not begun.
 void dropped(void **)
 {
@@ -1349,6 +1396,7 @@ int main()
 		cmocka_unit_test(other_units),
 		cmocka_unit_test(captured),
 		cmocka_unit_test(cancelled_detached),
+		cmocka_unit_test(stepped),
 		cmocka_unit_test(dropped),
 		cmocka_unit_test(no_threads),
 		cmocka_unit_test(static_scheduler),

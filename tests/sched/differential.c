@@ -817,7 +817,7 @@ static void play_all(struct sequence *batch, unsigned int sequences, bool tasks)
 		for (uintptr_t side = 0; side < 2; side++)
 			// NOLINTNEXTLINE(performance-no-int-to-ptr)
 			run.task[side] = spawn_handle(sched, play_task, (void *)side);
-		assert_int_equal(switchto_sched_run(sched), 0);
+		assert_int_equal(run_or_step(sched), 0);
 		for (unsigned int side = 0; side < 2; side++)
 			switchto_join(run.task[side]);
 		run_tasks(sched);

@@ -21,7 +21,7 @@ static int wakes[2];
 static _Thread_local void (*at_window)(void);
 static _Thread_local unsigned int skipped;
 
-void switchto_sched_window(void)
+void switchto_delay_point(enum switchto_delay where)
 {
 	void (*act)(void) = at_window;
 
@@ -172,17 +172,33 @@ static void try_all(void *arg)
 	try_ring(arg);
 }
 
-/* Until the scheduler is made and has run, or that fails. */
-static void play(void)
+/* As switchto_sched_run(): a step without the descriptor, and then with it. */
+static int run_stepped(struct switchto_sched *sched)
 {
-	const struct switchto_sched_options options = { .size = sizeof(options), .slots = slots };
+	struct pollfd events = { .events = POLLIN };
+	int left = switchto_sched_step(sched);
+
+	while (left > 0 && !done(events.fd = switchto_sched_fd(sched)))
+		;
+	while (left > 0) {
+		poll(&events, 1, -1);
+		left = switchto_sched_step(sched);
+	}
+	return left;
+}
+
+/* Until the scheduler is made and has run, or that fails. */
+static void play(bool steps)
+{
+	const struct switchto_sched_options options = { .size = sizeof(options),
+							.slots = steps ? 1 : slots };
 	const unsigned int files = entries("/proc/self/fd");
 	struct switchto_sched *sched;
 
 	if (done(switchto_sched_create(&sched, &options))) {
 		while (!done(switchto_spawn(sched, try_all, sched, NULL, NULL)))
 			;
-		while (!done(switchto_sched_run(sched)))
+		while (!done(steps ? run_stepped(sched) : switchto_sched_run(sched)))
 			;
 		assert_int_equal(switchto_sched_destroy(sched), 0);
 	}
@@ -208,7 +224,7 @@ static const char *const names[] = {
 };
 
 /* The calls of each kind, one after the other; then two in a row, and so on. */
-TEST(each_call)
+static void fail_each(bool steps)
 {
 	for (enum fault kind = 0; kind < FAULTS; kind++) {
 		unsigned long first = 1;
@@ -216,13 +232,19 @@ TEST(each_call)
 		for (unsigned long many = 1; many <= 5; many += 4) {
 			for (first = 1; first < 200; first++) {
 				faults_from_to(kind, first, first + many - 1);
-				play();
+				play(steps);
 				if (!faults_made(0))
 					break;
 			}
 		}
 		printf("%s: %lu calls\n", names[kind], first - 1);
 	}
+}
+
+TEST(each_call)
+{
+	fail_each(false);
+	fail_each(true);
 }
 
 /* --- the kernel takes no operation for a while --- */

@@ -23,6 +23,7 @@
 #undef pthread_tryjoin_np
 #undef epoll_create1
 #undef eventfd
+#undef timerfd_create
 #undef epoll_ctl
 #undef open
 #undef syscall
@@ -212,6 +213,11 @@ int faulty_epoll_create1(int flags)
 int faulty_eventfd(unsigned int count, int flags)
 {
 	return fails(FAULT_DESCRIPTOR) ? -1 : eventfd(count, flags);
+}
+
+int faulty_timerfd_create(clockid_t clock, int flags)
+{
+	return fails(FAULT_DESCRIPTOR) ? -1 : timerfd_create(clock, flags);
 }
 
 int faulty_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)

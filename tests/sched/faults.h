@@ -21,12 +21,13 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 enum fault {
 	FAULT_MEMORY,
 	FAULT_THREAD,
-	FAULT_DESCRIPTOR, /* epoll_create1, eventfd */
+	FAULT_DESCRIPTOR, /* epoll_create1, eventfd, timerfd_create */
 	FAULT_EPOLL_CTL,
 	FAULT_EPOLL_WAIT,
 	FAULT_SETUP,	 /* io_uring_setup */
@@ -74,6 +75,7 @@ int faulty_pthread_join(pthread_t thread, void **result);
 int faulty_pthread_tryjoin_np(pthread_t thread, void **result);
 int faulty_epoll_create1(int flags);
 int faulty_eventfd(unsigned int count, int flags);
+int faulty_timerfd_create(clockid_t clock, int flags);
 int faulty_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event);
 int faulty_open(const char *path, int flags);
 long faulty_syscall(long number, ...);
@@ -88,6 +90,7 @@ long faulty_syscall(long number, ...);
 #define pthread_tryjoin_np faulty_pthread_tryjoin_np
 #define epoll_create1 faulty_epoll_create1
 #define eventfd faulty_eventfd
+#define timerfd_create faulty_timerfd_create
 #define epoll_ctl faulty_epoll_ctl
 #define open faulty_open
 #define syscall faulty_syscall

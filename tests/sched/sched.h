@@ -34,7 +34,11 @@ unsigned long long retakes_of(struct switchto_sched *sched);
 void spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg);
 struct switchto_task *spawn_handle(struct switchto_sched *sched, void (*fn)(void *), void *arg);
 
-/* Runs all tasks, destroys @sched, and asserts the verdict. */
+/* As switchto_sched_run() of a scheduler with one slot, in a loop: *@steps, how many there were. */
+int run_by_steps(struct switchto_sched *sched, unsigned int *steps);
+/* switchto_sched_run(); or with TEST_STEPS in the environment, the steps, if there is one slot. */
+int run_or_step(struct switchto_sched *sched);
+/* The same; then destroys @sched, and asserts the verdict. */
 void run_tasks(struct switchto_sched *sched);
 /*
  * The same, of one slot with SWITCHTO_MEASURE. False: a task lost the slot, as on a busy machine, so
@@ -60,9 +64,8 @@ void run_in_time(struct switchto_sched *sched);
 /* How many entries folder @path has, with . and .. */
 unsigned int entries(const char *path);
 
-#ifdef SWITCHTO_SCHED_WINDOWS
-/* sched_*_windows: between two atomic steps of the layer, so that others may come in there. */
-void switchto_sched_window(void);
+#ifdef SWITCHTO_DELAY_POINTS /* sched_*_windows */
+#include "delay.h"
 
 /* Of @one_in windows, one sleeps for @nap ns at most, and @delays burn some steps. */
 extern struct windows {

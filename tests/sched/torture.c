@@ -88,7 +88,7 @@ static void nap(long ns)
 	nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL);
 }
 
-#ifdef SWITCHTO_SCHED_WINDOWS
+#ifdef SWITCHTO_DELAY_POINTS
 #include "faults.h"
 
 #define set_windows(of_round) \
@@ -1006,6 +1006,23 @@ static void count_runs(unsigned int slots_there)
 	}
 }
 
+/* In a loop of this thread; perhaps only at first. */
+static void step_some(struct actor *a)
+{
+	struct pollfd events = { .events = POLLIN };
+	int left = 1;
+
+	do
+		events.fd = switchto_sched_fd(round_.sched);
+	while (events.fd == -1 && again(-1));
+	while (left && roll(a, 1000)) {
+		poll(&events, 1, -1);
+		left = switchto_sched_step(round_.sched);
+		if (left == -1)
+			again(-1);
+	}
+}
+
 static void play_round(uint64_t seed, unsigned int slots_wanted)
 {
 	static const struct switchto_policy *const policies[] = { &switchto_fifo,
@@ -1051,6 +1068,8 @@ static void play_round(uint64_t seed, unsigned int slots_wanted)
 			atomic_fetch_add(&round_.left, 1);
 		while (again(switchto_spawn(round_.sched, i ? leave : lead, NULL, NULL, NULL)))
 			;
+		if (!i && options.slots == 1 && roll(&a, 2))
+			step_some(&a);
 		while (again(switchto_sched_run(round_.sched)))
 			;
 		CHECK_EQ(&verdict, switchto_sched_restart(round_.sched), 0);

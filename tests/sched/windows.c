@@ -8,7 +8,7 @@
 struct windows windows = { .one_in = 64, .nap = 100000 };
 
 /* A program may have another. */
-__attribute__((weak)) void switchto_sched_window(void)
+__attribute__((weak)) void switchto_delay_point(enum switchto_delay where)
 {
 	static _Thread_local uint32_t dice;
 	int saved = errno;

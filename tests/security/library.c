@@ -124,7 +124,7 @@ static void traced_waiter(struct worker *w)
 
 	await_release(w);
 	tracer_mark(true);
-	/* Resumed when it was not known, then switched to, then not any more. */
+	/* Resumed when it was not registered, then switched to, then not any more. */
 	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
 	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
 	CHECK_EQ(&w->v, switchto_switch(w->starter), w->starter);

@@ -79,7 +79,7 @@ tidy() { # FILE
 		# The torture looks into the library, and its other half is one with hooks.
 		options+=(-D_GNU_SOURCE -Ilibswitchto/src -Itests/support -Itools/packet-server)
 		case $1 in
-		tests/suite/delay_points.c | tests/suite/door.c | tests/fuzz/door.c) options+=(-DSWITCHTO_DELAY_POINTS) ;;
+		tests/suite/delay_points.c | tests/suite/door.c | tests/fuzz/door.c | tests/sched/failures.c | tests/sched/windows.c) options+=(-DSWITCHTO_DELAY_POINTS) ;;
 		esac
 		;;
 	esac

@@ -275,7 +275,7 @@ TEST(filter_kills)
 
 /*
  * A kernel older than Linux 6.9 has no pidfd of a thread: a thread that is not
- * known yet is resumed all the same, and errno does not tell of the attempt.
+ * registered yet is resumed all the same, and errno does not tell of the attempt.
  */
 static void takes_when_released(struct worker *w)
 {

@@ -2,7 +2,7 @@
 /*
  * The windows of the protocol, one by one: a thread is held up between two of its
  * atomic steps (delay.h), something comes in between, it goes on. What the torture
- * meets by chance is arranged here, and what is owed is known exactly.
+ * meets by chance is arranged here, and what is owed is certain.
  */
 #include "delay.h"
 #include "pair.h"
@@ -101,7 +101,7 @@ struct actor {
 	struct worker w;
 	enum act act;
 	pid_t target;
-	atomic_bool known, done;
+	atomic_bool registered, done;
 	long result;
 	int error;
 	bool more; /* a resume was left over */
@@ -114,7 +114,7 @@ static void acts(struct worker *w)
 	struct actor *a = w->arg;
 
 	CHECK_EQ(&w->v, switchto_self(), gettid());
-	atomic_store(&a->known, true);
+	atomic_store(&a->registered, true);
 	await_release(w);
 	errno = 0;
 	switch (a->act) {
@@ -141,12 +141,12 @@ static void acts(struct worker *w)
 	a->more = switchto_wait(&no_time) > 0;
 }
 
-/* Known, and standing before its act. */
+/* Registered, and standing before its act. */
 static void actor_start(struct actor *a, enum act act, pid_t target)
 {
 	*a = (struct actor){ .act = act, .target = target };
 	worker_start(&a->w, acts, a);
-	AWAIT(atomic_load(&a->known));
+	AWAIT(atomic_load(&a->registered));
 }
 
 /* Has the resume been given? A plain switch waits if so, and is ended here. */
@@ -170,12 +170,12 @@ static bool actor_gave(struct actor *a, struct verdict *v)
 	return true;
 }
 
-/* A thread with the TID in question: when it becomes known is for the test to say. */
+/* A thread with the TID in question: when it registers is for the test to say. */
 struct owner {
 	struct worker w;
-	bool waits;   /* once it is known, for one resume */
-	bool lingers; /* known no more, in a destructor of the program's */
-	atomic_bool begin, known, end, forgotten, gone;
+	bool waits;   /* once it is registered, for one resume */
+	bool lingers; /* registered no more, in a destructor of the program's */
+	atomic_bool begin, registered, end, forgotten, gone;
 	_Atomic pid_t first; /* what its wait returned */
 };
 
@@ -196,7 +196,7 @@ static void owns(struct worker *w)
 	AWAIT(atomic_load(&o->begin) || atomic_load(&o->end));
 	if (atomic_load(&o->begin)) {
 		CHECK_EQ(&w->v, switchto_self(), gettid());
-		atomic_store(&o->known, true);
+		atomic_store(&o->registered, true);
 		if (o->waits)
 			atomic_store(&o->first, switchto_wait(NULL));
 	}
@@ -205,10 +205,10 @@ static void owns(struct worker *w)
 		pthread_setspecific(last_key, o);
 }
 
-static void owner_becomes_known(struct owner *o)
+static void owner_registers(struct owner *o)
 {
 	atomic_store(&o->begin, true);
-	AWAIT(atomic_load(&o->known));
+	AWAIT(atomic_load(&o->registered));
 	if (o->waits)
 		AWAIT(waits(o->w.tid));
 }
@@ -224,7 +224,7 @@ static void owner_ends(struct owner *o, struct verdict *v)
 /* The next owner: looks whether there is something for it when it is told to. */
 struct heir {
 	struct worker w;
-	bool known, waits; /* before that */
+	bool registered, waits; /* before that */
 	atomic_bool ready, returned;
 	pid_t got;
 };
@@ -233,7 +233,7 @@ static void inherits(struct worker *w)
 {
 	struct heir *h = w->arg;
 
-	if (h->known)
+	if (h->registered)
 		CHECK_EQ(&w->v, switchto_self(), gettid());
 	atomic_store(&h->ready, true);
 	if (h->waits) {
@@ -301,19 +301,19 @@ static bool inherited_at(enum act act, struct owner *former, struct heir *heir,
 /* --- a TID changes hands in the middle of a resume ---------------------------------- */
 
 /*
- * @act of a known owner, held up after its word was read. But for a plain switch, which
+ * @act of a registered owner, held up after its word was read. But for a plain switch, which
  * looks once more at who has the TID, that is for the former owner: ESRCH.
  */
 static void owner_changes_after_its_word(enum act act, bool waits, bool heir_waits)
 {
 	struct owner former = { .waits = waits };
-	struct heir heir = { .known = true, .waits = heir_waits };
+	struct heir heir = { .registered = true, .waits = heir_waits };
 	struct verdict v = { 0 };
 	bool gave;
 	pid_t by;
 
 	worker_start(&former.w, owns, &former);
-	owner_becomes_known(&former);
+	owner_registers(&former);
 	gave = inherited_at(act, &former, &heir, SWITCHTO_DELAY_SEEN, &by, &v);
 	heir_has(&heir, gave, by, &v);
 	if (act != SWITCH_PLAIN)
@@ -328,11 +328,12 @@ TEST_IN(tids, owner_changes_after_its_word_was_read)
 			owner_changes_after_its_word(act, i & 1, i & 2);
 }
 
-/* The same of an owner that isn't known, at each step of what is done for one. */
-static void unknown_owner_changes(enum act act, enum switchto_delay where, bool known, bool waits)
+/* The same of an owner that isn't registered, at each step of what is done for one. */
+static void unregistered_owner_changes(enum act act, enum switchto_delay where, bool registered,
+				       bool waits)
 {
 	struct owner former = { 0 };
-	struct heir heir = { .known = known, .waits = waits };
+	struct heir heir = { .registered = registered, .waits = waits };
 	struct verdict v = { 0 };
 	bool gave;
 	pid_t by;
@@ -344,28 +345,28 @@ static void unknown_owner_changes(enum act act, enum switchto_delay where, bool 
 	verdict_assert(&v);
 }
 
-TEST_IN(tids, unknown_owner_changes_amid_a_resume)
+TEST_IN(tids, unregistered_owner_changes_amid_a_resume)
 {
 	static const enum switchto_delay points[] = { SWITCHTO_DELAY_EARLY_LIVES,
-						      SWITCHTO_DELAY_EARLY_KNOWN,
+						      SWITCHTO_DELAY_EARLY_ASKED,
 						      SWITCHTO_DELAY_EARLY_SEEN };
 
 	for (enum act act = RESUME; act <= SWITCH_PLAIN; act++) {
 		for (unsigned int i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
-			unknown_owner_changes(act, points[i], false, false);
-			unknown_owner_changes(act, points[i], true, false);
-			unknown_owner_changes(act, points[i], true, true);
+			unregistered_owner_changes(act, points[i], false, false);
+			unregistered_owner_changes(act, points[i], true, false);
+			unregistered_owner_changes(act, points[i], true, true);
 		}
 	}
 }
 
 /*
- * And the new one, not known either, has a resume of its own by the time that one goes
+ * And the new one, not registered either, has a resume of its own by the time that one goes
  * on: that is its, and what comes late must not take its place.
  */
 TEST_IN(tids, heir_is_resumed_amid_a_resume)
 {
-	static const enum switchto_delay points[] = { SWITCHTO_DELAY_EARLY_KNOWN,
+	static const enum switchto_delay points[] = { SWITCHTO_DELAY_EARLY_ASKED,
 						      SWITCHTO_DELAY_EARLY_SEEN };
 
 	for (unsigned int i = 0; i < 4; i++) {
@@ -386,13 +387,13 @@ TEST_IN(tids, heir_is_resumed_amid_a_resume)
 }
 
 /*
- * It becomes known in the middle of that, and its word is the place then. @where: it
+ * It registers in the middle of that, and its word is the place then. @where: it
  * is found so, or its word has been read already. Then it ends, or doesn't.
  */
-static void owner_becomes_known_amid(enum act act, enum switchto_delay where, bool waits, bool ends)
+static void owner_registers_amid(enum act act, enum switchto_delay where, bool waits, bool ends)
 {
 	struct owner former = { .waits = waits };
-	struct heir heir = { .known = true };
+	struct heir heir = { .registered = true };
 	struct verdict v = { 0 };
 	struct hold *early, *late;
 	struct actor actor;
@@ -402,11 +403,11 @@ static void owner_becomes_known_amid(enum act act, enum switchto_delay where, bo
 	worker_start(&former.w, owns, &former);
 	actor_start(&actor, act, former.w.tid);
 	by = actor.w.tid;
-	early = hold(0, by, SWITCHTO_DELAY_EARLY_KNOWN);
+	early = hold(0, by, SWITCHTO_DELAY_EARLY_ASKED);
 	late = hold(1, by, where);
 	worker_release(&actor.w);
 	await_held(early);
-	owner_becomes_known(&former);
+	owner_registers(&former);
 	let_go(early);
 	await_held(late);
 	if (ends)
@@ -426,17 +427,17 @@ static void owner_becomes_known_amid(enum act act, enum switchto_delay where, bo
 	verdict_assert(&v);
 }
 
-TEST_IN(tids, owner_becomes_known_amid_a_resume)
+TEST_IN(tids, owner_registers_amid_a_resume)
 {
 	for (enum act act = RESUME; act <= SWITCH_PLAIN; act++) {
 		for (int i = 0; i < 4; i++) {
-			owner_becomes_known_amid(act, SWITCHTO_DELAY_EARLY_CLOSED, i & 1, i & 2);
-			owner_becomes_known_amid(act, SWITCHTO_DELAY_EARLY_WORD, i & 1, i & 2);
+			owner_registers_amid(act, SWITCHTO_DELAY_EARLY_CLOSED, i & 1, i & 2);
+			owner_registers_amid(act, SWITCHTO_DELAY_EARLY_WORD, i & 1, i & 2);
 		}
 	}
 }
 
-/* It becomes known, and has been by the time that it is looked at: no such thread. */
+/* It registers, and has ended by the time that it is looked at: no such thread. */
 TEST(owner_comes_and_goes_amid_a_resume)
 {
 	struct owner owner = { .lingers = true };
@@ -448,11 +449,11 @@ TEST(owner_comes_and_goes_amid_a_resume)
 	assert_int_equal(pthread_key_create(&last_key, last_words), 0);
 	worker_start(&owner.w, owns, &owner);
 	actor_start(&actor, RESUME, owner.w.tid);
-	early = hold(0, actor.w.tid, SWITCHTO_DELAY_EARLY_KNOWN);
+	early = hold(0, actor.w.tid, SWITCHTO_DELAY_EARLY_ASKED);
 	late = hold(1, actor.w.tid, SWITCHTO_DELAY_EARLY_CLOSED);
 	worker_release(&actor.w);
 	await_held(early);
-	owner_becomes_known(&owner);
+	owner_registers(&owner);
 	let_go(early);
 	await_held(late);
 	atomic_store(&owner.end, true);
@@ -476,7 +477,7 @@ TEST_IN(tids, resumed_while_it_ends)
 		struct hold *h;
 
 		worker_start(&former.w, owns, &former);
-		owner_becomes_known(&former);
+		owner_registers(&former);
 		h = hold(0, former.w.tid, points[i]);
 		atomic_store(&former.end, true);
 		await_held(h);
@@ -489,9 +490,9 @@ TEST_IN(tids, resumed_while_it_ends)
 	}
 }
 
-/* --- a thread becomes known ---------------------------------------------------------- */
+/* --- a thread registers ------------------------------------------------------------ */
 
-static void becomes_known(struct worker *w)
+static void registers(struct worker *w)
 {
 	CHECK_EQ(&w->v, switchto_self(), gettid());
 	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
@@ -501,7 +502,7 @@ static void becomes_known(struct worker *w)
 static void gated(struct worker *w)
 {
 	await_release(w);
-	becomes_known(w);
+	registers(w);
 }
 
 /* A resume at each step, beside one of before or alone: it returns from one wait. */
@@ -565,7 +566,7 @@ TEST(resumed_and_no_descriptor_while_it_begins)
 }
 
 /* The other way round: who resumes can't ask again whether it is still the same. */
-TEST(becomes_known_and_no_descriptor_amid_a_resume)
+TEST(registers_and_no_descriptor_amid_a_resume)
 {
 	struct owner owner = { 0 };
 	struct hold *early, *late;
@@ -573,11 +574,11 @@ TEST(becomes_known_and_no_descriptor_amid_a_resume)
 
 	worker_start(&owner.w, owns, &owner);
 	actor_start(&actor, RESUME, owner.w.tid);
-	early = hold(0, actor.w.tid, SWITCHTO_DELAY_EARLY_KNOWN);
+	early = hold(0, actor.w.tid, SWITCHTO_DELAY_EARLY_ASKED);
 	late = hold(1, actor.w.tid, SWITCHTO_DELAY_EARLY_WORD);
 	worker_release(&actor.w);
 	await_held(early);
-	owner_becomes_known(&owner);
+	owner_registers(&owner);
 	let_go(early);
 	await_held(late);
 	take_descriptors();

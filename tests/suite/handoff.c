@@ -20,8 +20,8 @@ TEST(block_resume)
 	workers_join(&w, 1, v);
 }
 
-/* Known, and resumed before it waits: there is nothing to wait for, so no time passes. */
-static void known_then_waits(struct worker *w)
+/* Registered, and resumed before it waits: there is nothing to wait for, so no time passes. */
+static void registered_then_waits(struct worker *w)
 {
 	atomic_bool *resumed = w->arg;
 
@@ -37,7 +37,7 @@ TEST(resume_block)
 	struct worker w = { 0 };
 	atomic_bool resumed = false;
 
-	worker_start(&w, known_then_waits, &resumed);
+	worker_start(&w, registered_then_waits, &resumed);
 	await_release(&w);
 	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	atomic_store(&resumed, true);
@@ -135,7 +135,7 @@ static void switches_when_released(struct worker *w)
 	switches_once(w);
 }
 
-/* A resume is kept for A; A switches to B: does not sleep, and B is woken all the same. */
+/* A resume is pending for A; A switches to B: does not sleep, and B is woken all the same. */
 TEST(resume_swap_block)
 {
 	struct sink b = { 0 };
@@ -212,7 +212,7 @@ static void times_out_then_answers(struct worker *w)
 	CHECK_EQ(&w->v, switchto_resume(w->starter), 0);
 }
 
-/* A's wait has timed out; B switches to it: the resume is kept, A answers. */
+/* A's wait has timed out; B switches to it: the resume is pending, A answers. */
 TEST(block_timeout_swap)
 {
 	struct worker a = { 0 };

@@ -9,9 +9,9 @@ static void parks(struct worker *w)
 	CHECK_EQ(&w->v, switchto_wait(NULL), w->starter);
 }
 
-/* In the child of a fork(): nobody else is here, nothing is kept, and all calls work. */
+/* In the child of a fork(): nobody else is here, nothing is pending, and all calls work. */
 struct family {
-	pid_t parent, parked, kept;
+	pid_t parent, parked, pending;
 };
 
 CHILD(child_is_alone)
@@ -20,7 +20,7 @@ CHILD(child_is_alone)
 
 	CHECK_ERR(v, switchto_resume(f->parked), ESRCH);
 	CHECK_ERR(v, switchto_switch(f->parked), ESRCH);
-	CHECK_ERR(v, switchto_resume(f->kept), ESRCH);
+	CHECK_ERR(v, switchto_resume(f->pending), ESRCH);
 	CHECK_ERR(v, switchto_resume(f->parent), ESRCH);
 	CHECK_ERR(v, switchto_wait(&no_time), ETIMEDOUT);
 	CHECK_EQ(v, switchto_self(), gettid());
@@ -50,15 +50,15 @@ static void stands(struct worker *w)
 
 TEST(fork_with_others_parked)
 {
-	struct worker parked = { 0 }, kept = { 0 };
+	struct worker parked = { 0 }, pending = { 0 };
 	struct family f;
 
 	worker_start(&parked, parks, NULL);
-	worker_start(&kept, stands, NULL);
+	worker_start(&pending, stands, NULL);
 	await_parked(parked.tid);
-	CHECK_EQ(v, switchto_resume(kept.tid), 0);
+	CHECK_EQ(v, switchto_resume(pending.tid), 0);
 	CHECK_EQ(v, switchto_resume(gettid()), 0);
-	f = (struct family){ getpid(), parked.tid, kept.tid };
+	f = (struct family){ getpid(), parked.tid, pending.tid };
 
 	CHECK_EQ(v, run_child(child_is_alone, &f), 0);
 	CHECK_EQ(v, run_child(child_has_a_child, &f), 0);
@@ -67,9 +67,9 @@ TEST(fork_with_others_parked)
 	CHECK_EQ(v, switchto_wait(&no_time), gettid());
 	CHECK(v, is_parked(parked.tid));
 	CHECK_EQ(v, switchto_resume(parked.tid), 0);
-	worker_release(&kept);
+	worker_release(&pending);
 	workers_join(&parked, 1, v);
-	workers_join(&kept, 1, v);
+	workers_join(&pending, 1, v);
 }
 
 /* fork() by a thread that the library does not know. */
@@ -81,7 +81,7 @@ static void forks(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-TEST(fork_by_unknown_thread)
+TEST(fork_by_unregistered_thread)
 {
 	struct worker w = { 0 };
 
@@ -107,7 +107,7 @@ struct churn {
 	atomic_bool over;
 };
 
-static void known_and_gone(struct worker *w)
+static void registered_and_gone(struct worker *w)
 {
 	CHECK_EQ(&w->v, switchto_resume(w->starter), 0);
 	CHECK_EQ(&w->v, switchto_self(), w->tid);
@@ -120,7 +120,7 @@ static void churns(struct worker *w)
 	while (!atomic_load(&c->over)) {
 		struct worker shortly = { 0 };
 
-		worker_start(&shortly, known_and_gone, NULL);
+		worker_start(&shortly, registered_and_gone, NULL);
 		workers_join(&shortly, 1, &w->v);
 		CHECK_EQ(&w->v, switchto_wait(&no_time), shortly.tid);
 	}
@@ -212,21 +212,21 @@ TEST(wait_is_no_cancellation_point)
 	CHECK_EQ(v, d.got, gettid());
 }
 
-/* Nor are the others, whatever they do: for threads known and unknown, first call or not. */
+/* Nor are the others, whatever they do: for threads registered or not, first call or not. */
 struct pending {
 	struct worker w;
-	struct worker known, unknown;
+	struct worker registered, unregistered;
 	unsigned int calls;
 };
 
 static void calls_all(struct worker *w)
 {
 	struct pending *p = w->arg;
-	const pid_t targets[] = { p->unknown.tid, p->known.tid, w->tid };
+	const pid_t targets[] = { p->unregistered.tid, p->registered.tid, w->tid };
 
 	await_release(w);
 	pthread_cancel(pthread_self());
-	CHECK_EQ(&w->v, switchto_resume(p->unknown.tid), 0);
+	CHECK_EQ(&w->v, switchto_resume(p->unregistered.tid), 0);
 	p->calls++;
 	CHECK_EQ(&w->v, switchto_wait(&no_time), w->starter);
 	p->calls++;
@@ -241,7 +241,7 @@ static void calls_all(struct worker *w)
 	pthread_testcancel();
 }
 
-static void known_and_kept(struct worker *w)
+static void registered_and_pending(struct worker *w)
 {
 	CHECK_EQ(&w->v, switchto_self(), w->tid);
 	atomic_store((atomic_bool *)w->arg, true);
@@ -255,9 +255,9 @@ TEST(no_cancellation_points)
 	atomic_bool ready = false;
 	void *result;
 
-	worker_start(&p.known, known_and_kept, &ready);
+	worker_start(&p.registered, registered_and_pending, &ready);
 	AWAIT(atomic_load(&ready));
-	worker_start(&p.unknown, await_release, NULL);
+	worker_start(&p.unregistered, await_release, NULL);
 	worker_start(&p.w, calls_all, &p);
 	CHECK_EQ(v, switchto_resume(p.w.tid), 0);
 	worker_release(&p.w);
@@ -265,15 +265,15 @@ TEST(no_cancellation_points)
 	CHECK(v, result == PTHREAD_CANCELED);
 	CHECK_EQ(v, p.calls, 9);
 	CHECK_EQ(v, verdict_status(&p.w.v), 0);
-	worker_release(&p.known);
-	worker_release(&p.unknown);
-	workers_join(&p.known, 1, v);
-	workers_join(&p.unknown, 1, v);
+	worker_release(&p.registered);
+	worker_release(&p.unregistered);
+	workers_join(&p.registered, 1, v);
+	workers_join(&p.unregistered, 1, v);
 }
 
 /*
  * A destructor of the program's that runs after the library's: the thread is
- * known anew, and what it took before is not there a second time.
+ * registered anew, and what it took before is not there a second time.
  */
 static pthread_key_t late_key;
 
@@ -698,7 +698,7 @@ int life_atfork(void)
 		CHECK_EQ(&v, switchto_resume(gettid()), 0);
 		CHECK_EQ(&v, run_child(grandchild_of_atfork, NULL), 0);
 		CHECK_EQ(&v, switchto_wait(&no_time), gettid());
-		/* A thread that is not known yet, and then is. */
+		/* A thread that is not registered yet, and then is. */
 		worker_start(&w, forks_with_handlers, NULL);
 		CHECK_EQ(&v, switchto_resume(w.tid), 0);
 		workers_join(&w, 1, &v);
@@ -717,7 +717,7 @@ TEST(atfork_handler_registers)
 }
 
 /*
- * Without a file descriptor left a thread that is not known yet is resumed, or
+ * Without a file descriptor left a thread that is not registered yet is resumed, or
  * the call says ENOMEM. The first call of a thread works if it has not been resumed
  * and says ENOMEM if it has. The resume is not lost.
  */
@@ -815,10 +815,10 @@ TEST(no_file_descriptors)
 	}
 }
 
-/* Known threads need neither descriptors nor memory, whatever they do with each other. */
+/* Registered threads need neither descriptors nor memory, whatever they do with each other. */
 struct needless {
 	struct worker w[2];
-	atomic_uint known;
+	atomic_uint registered;
 };
 
 static void needs_nothing(struct worker *w)
@@ -828,7 +828,7 @@ static void needs_nothing(struct worker *w)
 	pid_t other;
 
 	CHECK_EQ(&w->v, switchto_self(), w->tid);
-	atomic_fetch_add(&n->known, 1);
+	atomic_fetch_add(&n->registered, 1);
 	await_release(w);
 	other = n->w[first].tid;
 	for (int i = 0; i < 10; i++) {
@@ -855,7 +855,7 @@ CHILD(nothing_is_left)
 
 	for (int i = 0; i < 2; i++)
 		worker_start(&n.w[i], needs_nothing, &n);
-	AWAIT(atomic_load(&n.known) == 2);
+	AWAIT(atomic_load(&n.registered) == 2);
 	files = set_limit(RLIMIT_NOFILE, 0);
 #if !defined(UNDER_TSAN) && !defined(UNDER_ASAN)
 	space = set_limit(RLIMIT_AS, 0);
@@ -869,7 +869,7 @@ CHILD(nothing_is_left)
 	set_limit(RLIMIT_NOFILE, files);
 }
 
-TEST(known_thread_needs_nothing)
+TEST(registered_thread_needs_nothing)
 {
 	CHECK_EQ(v, run_child(nothing_is_left, NULL), 0);
 }

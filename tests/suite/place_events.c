@@ -228,15 +228,17 @@ static long long beside_a_hog(const struct pair *p, struct verdict *v)
 	struct worker hog = { 0 };
 	long long begin, left_at;
 	cpu_set_t set;
-	int cpu = 0;
+	int cpu;
 
 	atomic_store(&computes, false);
 	atomic_store(&computed, false);
-	do
+	/* Both on the same. */
+	do {
+		await_bound(p);
 		set = cpus_of(p->w[0].tid);
-	while (CPU_COUNT(&set) != 1);
-	while (!CPU_ISSET(cpu, &set))
-		cpu++;
+		for (cpu = 0; cpu < CPU_SETSIZE - 1 && !CPU_ISSET(cpu, &set);)
+			cpu++;
+	} while (!are_bound_to(p, cpu));
 	worker_start(&hog, hog_body, &cpu);
 	AWAIT(atomic_load(&computes));
 	begin = left_at = now_ns();
@@ -254,19 +256,17 @@ static long long beside_a_hog(const struct pair *p, struct verdict *v)
 
 TEST(a_hog_is_left)
 {
-	long long least = NSEC_PER_SEC, time;
 	struct pair p = { 0 };
+	int soon = 0;
 
 	if (!binds)
 		skip();
 	pair_begin(&p, SWITCHTO_TOGETHER);
 	await_bound(&p);
-	/* Others use the CPUs, too: once is enough. */
-	for (int i = 0; i < 20 && least > 50000000; i++) {
-		time = beside_a_hog(&p, v);
-		least = time < least ? time : least;
-	}
-	CHECK(v, least <= 50000000);
+	/* Others use the CPUs, too, and may push the pair away, or keep it: half of the time. */
+	for (int i = 0; i < 10; i++)
+		soon += beside_a_hog(&p, v) <= 50000000;
+	CHECK(v, soon >= 5);
 	pair_end(&p, &all, v);
 }
 

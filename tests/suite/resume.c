@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-/* Resumes that are kept, become one with another, or are refused. */
+/* Resumes that are pending, become one with another, or are refused. */
 #include "seccomp.h"
 #include "suite.h"
 
-/* A thread that runs, known or not, until it is released and takes what is kept. */
+/* A thread that runs, registered or not, until it is released and takes what is pending. */
 struct late {
 	struct worker w;
 	pid_t got[2];
 	int error;
-	bool known;
+	bool registered;
 	atomic_bool ready;
 };
 
@@ -16,7 +16,7 @@ static void late_body(struct worker *w)
 {
 	struct late *l = w->arg;
 
-	if (l->known)
+	if (l->registered)
 		CHECK_EQ(&w->v, switchto_self(), w->tid);
 	atomic_store(&l->ready, true);
 	await_release(w);
@@ -26,9 +26,9 @@ static void late_body(struct worker *w)
 	}
 }
 
-static void late_start(struct late *l, bool known)
+static void late_start(struct late *l, bool registered)
 {
-	l->known = known;
+	l->registered = registered;
 	worker_start(&l->w, late_body, l);
 	AWAIT(atomic_load(&l->ready));
 }
@@ -72,7 +72,7 @@ TEST(later_resume_gives_the_name)
 	late_finish(&l, v, r.tid);
 }
 
-TEST(unknown_thread_gets_it_kept)
+TEST(unregistered_thread_has_it_pending)
 {
 	struct late l = { 0 };
 
@@ -81,7 +81,7 @@ TEST(unknown_thread_gets_it_kept)
 	late_finish(&l, v, gettid());
 }
 
-TEST(unknown_thread_gets_one_of_two)
+TEST(unregistered_thread_gets_one_of_two)
 {
 	struct late l = { 0 };
 	struct worker r = { 0 };
@@ -121,7 +121,7 @@ TEST(resume_races_with_first_wait)
 /*
  * Threads with a seccomp filter of their own, that forbids to ask who another thread
  * is: one that has such a filter and one that has none know an unregistered thread by
- * different things. What is kept for it is its all the same.
+ * different things. What is pending for it is its all the same.
  */
 static void forbid_pidfd_open(void)
 {
@@ -186,7 +186,7 @@ TEST(early_resume_then_own_filter)
 }
 
 /* A thread that the library has never heard of, and does not after. */
-TEST(resumed_by_unknown_thread)
+TEST(resumed_by_unregistered_thread)
 {
 	struct sink s = { 0 };
 	struct worker r = { 0 };
@@ -236,19 +236,19 @@ TEST(all_signals_blocked)
 
 TEST(switch_to_running_thread)
 {
-	struct late known = { 0 }, unknown = { 0 };
+	struct late registered = { 0 }, unregistered = { 0 };
 
-	late_start(&known, true);
-	late_start(&unknown, false);
-	CHECK_ERR(v, switchto_switch_timed(known.w.tid, &no_time), ETIMEDOUT);
-	CHECK_ERR(v, switchto_switch_timed(unknown.w.tid, &no_time), ETIMEDOUT);
-	late_finish(&known, v, gettid());
-	late_finish(&unknown, v, gettid());
+	late_start(&registered, true);
+	late_start(&unregistered, false);
+	CHECK_ERR(v, switchto_switch_timed(registered.w.tid, &no_time), ETIMEDOUT);
+	CHECK_ERR(v, switchto_switch_timed(unregistered.w.tid, &no_time), ETIMEDOUT);
+	late_finish(&registered, v, gettid());
+	late_finish(&unregistered, v, gettid());
 }
 
 /*
  * All calls refuse @target with @error, at once, and take nothing: the resume
- * that is kept for the caller is still there.
+ * that is pending for the caller is still there.
  */
 static void refused(struct verdict *v, pid_t target, int error)
 {
@@ -265,19 +265,19 @@ static void refused(struct verdict *v, pid_t target, int error)
 	CHECK_EQ(v, switchto_wait(&no_time), self);
 }
 
-static void is_known(struct worker *w)
+static void is_registered(struct worker *w)
 {
 	CHECK_EQ(&w->v, switchto_self(), w->tid);
 }
 
-static void is_unknown(struct worker *w) {}
+static void is_unregistered(struct worker *w) {}
 
 TEST(exited_thread)
 {
 	for (int i = 0; i < LOOPS(500); i++) {
 		struct worker w = { 0 };
 
-		worker_start(&w, i & 1 ? is_known : is_unknown, NULL);
+		worker_start(&w, i & 1 ? is_registered : is_unregistered, NULL);
 		workers_join(&w, 1, v);
 		refused(v, w.tid, ESRCH);
 	}
@@ -324,7 +324,7 @@ TEST(oneself)
 	CHECK_EQ(v, switchto_wait(NULL), self);
 	CHECK_ERR(v, switchto_wait(&no_time), ETIMEDOUT);
 
-	/* One that is kept becomes one with it. */
+	/* One that is pending becomes one with it. */
 	CHECK_EQ(v, switchto_resume(self), 0);
 	CHECK_EQ(v, switchto_switch(self), self);
 	CHECK_ERR(v, switchto_wait(&no_time), ETIMEDOUT);
@@ -350,16 +350,16 @@ TEST(too_large)
 
 TEST(errno_is_left_alone)
 {
-	struct late known = { 0 }, unknown = { 0 };
+	struct late registered = { 0 }, unregistered = { 0 };
 	struct sink s = { 0 };
 	unsigned int returns;
 	pid_t targets[4];
 
-	late_start(&known, true);
-	late_start(&unknown, false);
+	late_start(&registered, true);
+	late_start(&unregistered, false);
 	sink_start(&s);
-	targets[0] = known.w.tid;
-	targets[1] = unknown.w.tid;
+	targets[0] = registered.w.tid;
+	targets[1] = unregistered.w.tid;
 	targets[2] = s.w.tid;
 	targets[3] = gettid();
 	for (int i = 0; i < 4; i++) {
@@ -371,8 +371,8 @@ TEST(errno_is_left_alone)
 		CHECK_EQ(v, ret, 0);
 	}
 	CHECK_EQ(v, switchto_wait(NULL), gettid());
-	late_finish(&known, v, gettid());
-	late_finish(&unknown, v, gettid());
+	late_finish(&registered, v, gettid());
+	late_finish(&unregistered, v, gettid());
 	AWAIT(atomic_load(&s.returns) == 1);
 	sink_stop(&s, v, &returns);
 }

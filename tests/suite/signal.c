@@ -343,7 +343,7 @@ TEST_IN(signals, handlers_keep_the_deadline)
 
 /*
  * A target that a tracer holds can't run: who switches to it sleeps, and its
- * resume is kept for when it is let go, or the process is killed where it is.
+ * resume is pending for when it is let go, or the process is killed where it is.
  */
 struct held {
 	struct talk t;
@@ -794,7 +794,7 @@ static void takes_one(struct worker *w)
 	CHECK_EQ(&w->v, switchto_wait(&no_time), *(_Atomic pid_t *)w->arg);
 }
 
-TEST_IN(signals, resume_from_unknown_handler)
+TEST_IN(signals, resume_from_unregistered_handler)
 {
 	struct worker target = { 0 }, raiser = { 0 };
 

@@ -548,7 +548,6 @@ struct freezer {
 struct asking {
 	struct worker w;
 	pid_t target;
-	bool known;
 };
 
 static void asks_target(struct worker *w)
@@ -568,7 +567,7 @@ static void answers(struct worker *w)
 
 /*
  * A frozen target: who switches to it sleeps, or gives up when its time is over,
- * and the resume is kept for when it is thawed.
+ * and the resume is pending for when it is thawed.
  */
 static int frozen_target(struct verdict *v, const struct freezer *f)
 {
@@ -946,7 +945,7 @@ TEST(time_namespace)
 #define PID_MAX "/proc/sys/kernel/pid_max"
 #define HIGHEST_TID 4194303
 
-static void gets_kept_then_parks(struct worker *w)
+static void gets_pending_then_parks(struct worker *w)
 {
 	CHECK_EQ(&w->v, gettid(), *(pid_t *)w->arg);
 	await_release(w);
@@ -979,7 +978,7 @@ static void works_at(struct verdict *v, pid_t tid, pid_t other)
 	struct worker w = { 0 }, pair[2] = { 0 };
 	pid_t want = tid, answering = other;
 
-	start_as(tid, &w, gets_kept_then_parks, &want);
+	start_as(tid, &w, gets_pending_then_parks, &want);
 	CHECK_EQ(v, switchto_resume(tid), 0);
 	worker_release(&w);
 	await_parked(tid);

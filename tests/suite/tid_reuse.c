@@ -9,12 +9,12 @@
 
 #include <switchto/switchto.h>
 
-static void unknown(struct worker *w)
+static void unregistered(struct worker *w)
 {
 	await_release(w);
 }
 
-static void known(struct worker *w)
+static void registered(struct worker *w)
 {
 	CHECK_EQ(&w->v, switchto_self(), gettid());
 	worker_release(w);
@@ -28,7 +28,7 @@ static void cancelled(struct worker *w)
 	CHECK(&w->v, !"wait returned");
 }
 
-/* Ends what is known of it, and then lives on in a destructor of the program's. */
+/* Ends its registration, and then lives on in a destructor of the program's. */
 static pthread_key_t last_key;
 
 static void last_words(void *arg)
@@ -45,7 +45,7 @@ static void lives_on(struct worker *w)
 	pthread_setspecific(last_key, w);
 }
 
-/* The new owner: nothing is kept for it, and then it is as good as any thread. */
+/* The new owner: nothing is pending for it, and then it is as good as any thread. */
 static void new_owner(struct worker *w)
 {
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
@@ -67,23 +67,23 @@ static void succeeds(pid_t tid, struct verdict *v)
 	workers_join(&w, 1, v);
 }
 
-TEST(after_unknown_owner)
+TEST(after_unregistered_owner)
 {
 	struct worker w = { 0 };
 
-	worker_start(&w, unknown, NULL);
+	worker_start(&w, unregistered, NULL);
 	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	worker_release(&w);
 	workers_join(&w, 1, v);
 	succeeds(w.tid, v);
 }
 
-TEST(after_known_owner)
+TEST(after_registered_owner)
 {
 	struct worker w = { 0 };
 	atomic_bool over = false;
 
-	worker_start(&w, known, &over);
+	worker_start(&w, registered, &over);
 	await_release(&w);
 	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	atomic_store(&over, true);
@@ -102,7 +102,7 @@ TEST(after_cancelled_owner)
 	succeeds(w.tid, v);
 }
 
-/* It is known no more, but alive: its resume is kept for it, and goes with it. */
+/* It is registered no more, but alive: its resume is pending for it, and goes with it. */
 TEST(after_owner_in_destructor)
 {
 	struct worker w = { 0 };
@@ -127,13 +127,13 @@ static void takes_first(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-/* What was kept for the former owner is gone, what is for the new one is not. */
-TEST(resume_before_new_owner_is_known)
+/* What was pending for the former owner is gone, what is for the new one is not. */
+TEST(resume_before_new_owner_registers)
 {
 	struct worker former = { 0 }, other = { 0 }, w = { 0 };
 	atomic_bool over = true;
 
-	worker_start(&former, unknown, NULL);
+	worker_start(&former, unregistered, NULL);
 	CHECK_EQ(v, switchto_resume(former.tid), 0);
 	worker_release(&former);
 	workers_join(&former, 1, v);
@@ -143,8 +143,8 @@ TEST(resume_before_new_owner_is_known)
 	worker_release(&w);
 	workers_join(&w, 1, v);
 
-	/* And where the owner in between was known. */
-	start_as(former.tid, &other, known, &over);
+	/* And where the owner in between was registered. */
+	start_as(former.tid, &other, registered, &over);
 	workers_join(&other, 1, v);
 	start_as(former.tid, &w, takes_first, NULL);
 	CHECK_EQ(v, switchto_resume(former.tid), 0);
@@ -166,7 +166,7 @@ TEST(after_parents_thread)
 	int go[2];
 	char byte = 0;
 
-	worker_start(&w, unknown, NULL);
+	worker_start(&w, unregistered, NULL);
 	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	tid = w.tid;
 	if (pipe(go))
@@ -189,7 +189,7 @@ TEST(after_parents_thread)
 
 /*
  * One owner is resumed at any moment of its life and its end, the next one not
- * at all: whatever the resume met, the next owner has nothing kept.
+ * at all: whatever the resume met, the next owner has nothing pending.
  */
 struct estate {
 	struct worker resumer;
@@ -231,7 +231,7 @@ TEST(resumed_while_it_ends)
 	struct estate e = { .rounds = LOOPS(200) };
 	struct worker first = { 0 };
 
-	worker_start(&first, unknown, NULL);
+	worker_start(&first, unregistered, NULL);
 	worker_release(&first);
 	workers_join(&first, 1, v);
 	e.tid = first.tid;

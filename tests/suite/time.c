@@ -28,7 +28,7 @@ TEST(never_early)
 	CHECK(v, returns > 0);
 }
 
-/* A deadline that has passed still takes what is kept, and resumes the target. */
+/* A deadline that has passed still takes what is pending, and resumes the target. */
 TEST(deadline_in_the_past)
 {
 	struct sink s = { 0 };
@@ -58,13 +58,13 @@ static const struct timespec bad_times[] = {
 	{ 1, LONG_MAX }, { LONG_MIN, 0 },
 };
 
-static void takes_what_is_kept(struct worker *w)
+static void takes_what_is_pending(struct worker *w)
 {
 	await_release(w);
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-/* Refused before any effect, whether the target is parked or not, even with a resume kept. */
+/* Refused before any effect, whether the target is parked or not, even with a resume pending. */
 TEST(bad_time)
 {
 	struct sink parked = { 0 };
@@ -72,7 +72,7 @@ TEST(bad_time)
 	unsigned int returns;
 
 	sink_start(&parked);
-	worker_start(&running, takes_what_is_kept, NULL);
+	worker_start(&running, takes_what_is_pending, NULL);
 	CHECK_EQ(v, switchto_resume(gettid()), 0);
 	FOR_EACH_TIMED_CALL (c) {
 		for (unsigned int i = 0; i < sizeof(bad_times) / sizeof(bad_times[0]); i++) {

@@ -318,7 +318,7 @@ static struct timespec to_timespec(long long ns)
 /*
  * What a call that waits returned. A deadline of 0: it may not end with
  * ETIMEDOUT. After an error the box stays as it is: a resume that came at that
- * moment is kept for the next wait.
+ * moment is pending for the next wait.
  */
 static inline void came_back(struct self *me, pid_t from, long long deadline)
 {
@@ -510,7 +510,7 @@ static void bad_arguments(struct self *me, struct seat *to, uint64_t random)
 	}
 }
 
-/* Asks for a resume that is kept. In a strict party there is none: the token is here. */
+/* Asks for a pending resume. In a strict party there is none: the token is here. */
 static void poll_wait(struct self *me)
 {
 	const struct timespec none = { 0, 0 };
@@ -897,7 +897,7 @@ long party_handovers(const struct party *party)
 
 const char *party_state(const struct party *party, unsigned int index, char *text, size_t size)
 {
-	static const char *const states[] = { "unknown", "running", "waiting", "resumed" };
+	static const char *const states[] = { "unregistered", "running", "waiting", "resumed" };
 	const struct seat *seat = &party->seats[index];
 	pid_t tid = atomic_load(&seat->tid);
 	const struct thread *thread = tid ? thread_of(tid) : NULL;

@@ -73,10 +73,11 @@ expect 2 'wanted an empty or a new folder, found files in vm' kernel/export 6.12
 # A guest that works: status, both streams, standard input, the folder.
 expect 3 '^to stderr$' vm/run --accel tcg -- sh -c 'echo to stdout; echo to stderr >&2; exit 3'
 [ "$(cat "$scratch/out")" = 'to stdout' ] || { echo "FAIL: wanted CMD's output, found '$(cat "$scratch/out")'"; failed=1; }
-text=$(SWITCHTO_BACKEND='it'\''s "quoted"' vm/run --accel tcg -- sh -c 'pwd; echo "$SWITCHTO_BACKEND"; printf "%s|" "$@"' sh 'a  b' "it's" '$HOME' 2> /dev/null)
+text=$(echo input | SWITCHTO_BACKEND='it'\''s "quoted"' vm/run --accel tcg -- sh -c 'pwd; echo "$SWITCHTO_BACKEND"; cat; printf "%s|" "$@"' sh 'a  b' "it's" '$HOME' 2> /dev/null)
 [ "$text" = "$PWD
 it's \"quoted\"
-a  b|it's|\$HOME|" ] || { echo "FAIL: wanted arguments and environment as they are, found '$text'"; failed=1; }
+input
+a  b|it's|\$HOME|" ] || { echo "FAIL: wanted arguments, environment and standard input as they are, found '$text'"; failed=1; }
 expect 127 'not found' vm/run --accel tcg -- no-such-program
 
 # Guests that fail.

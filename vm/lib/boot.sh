@@ -28,6 +28,22 @@ new_run() {
 prepare_run() { :; }
 qemu_more=''
 
+# virtme-ng's init has udev go through all devices, and systemd-tmpfiles make what the host's packages
+# want: half the CPU time of a boot. A command needs only the ports of its standard streams. The init
+# looks for programs in the kernel's PATH first.
+without_udev() {
+	mkdir "$run/instead" && ln -s /bin/true "$run/instead/systemd-tmpfiles" && cat > "$run/instead/udevadm" << 'END' &&
+#!/bin/sh
+[ "$1" = settle ] || exit 0
+mkdir /dev/virtio-ports
+for port in /sys/class/virtio-ports/*; do
+	[ -e "$port/name" ] || continue # a console
+	read -r name < "$port/name" && ln -s "../${port##*/}" "/dev/virtio-ports/$name"
+done
+END
+		chmod +x "$run/instead/udevadm" && vng+=(--append "PATH=$run/instead")
+}
+
 # Sets $vng: the virtme-ng command line without CMD; with ports for CMD's output if
 # there is an argument. Needs $accel.
 vng_command() { # [streams]
@@ -43,10 +59,6 @@ vng_command() { # [streams]
 	# With an HPET and several CPUs under -icount, Linux finds the local APIC's timer broken
 	# and sleeps for whole ticks (QEMU 7.2).
 	[ -z "$opt_icount" ] || [ "$opt_cpus" -eq 1 ] || for_tcg=hpet=disable
-	# virtme-ng's init would set up all devices by udev, and all of the host's tmpfiles.d: half the
-	# CPU time of a boot, for nothing that is used here. It looks into the kernel's PATH first.
-	mkdir -p "$run/instead" && ln -sf /bin/true "$run/instead/udevadm" && ln -sf /bin/true "$run/instead/systemd-tmpfiles"
-	vng+=(--append "PATH=$run/instead")
 	# Log all to a file, whatever the first console omits.
 	for args in "console=hvc0 ignore_loglevel mitigations=off $for_tcg" "${opt_append[@]}"; do
 		vng+=(--append "$args")
@@ -54,6 +66,7 @@ vng_command() { # [streams]
 	args="-pidfile $run/qemu.pid -device virtio-serial-pci,id=vm"
 	args="$args -chardev file,id=vm.log,path=$run/kernel.log -device virtconsole,bus=vm.0,chardev=vm.log"
 	if [ $# -gt 0 ]; then
+		without_udev
 		# virtme-ng's ports for the standard streams are found by udev,
 		# which on a busy host, and under -icount, can come too late:
 		# then the command runs and its output is lost. These are found

@@ -442,6 +442,43 @@ int switchto_sched_hold(struct switchto_sched *sched);
 int switchto_sched_release(struct switchto_sched *sched);
 
 /**
+ * switchto_sched_step() - run what is ready, without waiting, and return
+ *
+ * For a program with a loop of its own, and a scheduler with one slot: call this whenever the descriptor
+ * of switchto_sched_fd() is readable, instead of switchto_sched_run(). The caller waits meanwhile. Tasks
+ * run until none is ready, or for about a millisecond. If a task computes for longer, or blocks, the
+ * step ends when the task gives way or loses its slot, as it would to other tasks; then it may go on
+ * beside the loop. Between two steps no other task runs, and idle_ns of switchto_slot_stats() goes on.
+ *
+ * The caller's thread is as that of switchto_sched_run(), but each step may be of another thread, one at
+ * a time. It must not wait for a task between two steps, by switchto_join() or with a mutex for example:
+ * nobody would run the task. switchto_sched_run() may follow steps, and runs the tasks that are left.
+ *
+ * Return: 1, there are tasks or holds left; 0, there are none, and switchto_sched_destroy() is possible;
+ * or -1 and errno: EBUSY, another call steps or runs the scheduler, or makes its descriptor; EPERM, the
+ * caller is a task, or the scheduler was created before a fork() in the parent; EINVAL, @sched is NULL;
+ * ENOTSUP, it has several slots; EAGAIN, ENOMEM, there are tasks, and no thread for them; or an
+ * initialization error of the core (switchto.h). After an error the tasks are as before.
+ */
+int switchto_sched_step(struct switchto_sched *sched);
+
+/**
+ * switchto_sched_fd() - a descriptor that is readable when a step has something to do
+ *
+ * When a task is ready, also by a call of another thread, a deadline has passed, a descriptor of a task
+ * is ready, or the last task has ended. A step makes it unreadable, if it leaves nothing to do. It may be
+ * readable without need a few times, for example while a descriptor has what no task reads. The program
+ * polls for input, level- or edge-triggered, and steps once for each event.
+ *
+ * The descriptor is an instance of epoll(7), the same for each call, close-on-exec. It is the
+ * scheduler's: only poll it, and do so no longer when the scheduler is destroyed.
+ *
+ * Return: the descriptor, or -1 and errno as switchto_sched_step() has them, but of a task, too; or
+ * EMFILE, ENFILE, ENOMEM, ENOSPC, no descriptor, memory or watch of epoll left. It takes two descriptors.
+ */
+int switchto_sched_fd(struct switchto_sched *sched);
+
+/**
  * switchto_sched_destroy() - free a scheduler and its threads
  *
  * In the child of a fork() it frees a scheduler of the parent, which may run there. If it is called

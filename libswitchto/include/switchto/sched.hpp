@@ -178,13 +178,15 @@ inline void run_detached(void *arg) noexcept
 	run_uncaught([&] { own->run(); });
 }
 
-// As run_detached(), but the scheduler owns the job.
+// As run_detached(), but the scheduler owns the job, until a step has let the task go.
 inline void run_early(void *arg) noexcept
 {
 	job *j = static_cast<job *>(arg);
 
 	run_uncaught([&] { j->run(); });
 	j->destroy_function();
+	if (j->left.exchange(true))
+		const std::unique_ptr<job> own(j);
 }
 
 inline void run_joined(void *arg) noexcept
@@ -527,6 +529,41 @@ public:
 		errno = error;
 		detail::check(result, "switchto_sched_run");
 	}
+	// As switchto_sched_step() and switchto_sched_fd(). False: there are no tasks or work_guards.
+	bool step()
+	{
+		std::vector<task> early;
+		bool first;
+
+		{
+			const std::lock_guard<std::mutex> guard(lock_);
+			first = !std::exchange(stepped_, true);
+			if (first)
+				running_++;
+			early.swap(early_);
+		}
+		const int result = switchto_sched_step(sched_), error = errno;
+		if (result != -1) {
+			for (task &own : early)
+				own.detach();
+		} else if (first) {
+			const std::lock_guard<std::mutex> guard(lock_);
+			running_--;
+			stepped_ = false;
+			if (!early.empty())
+				early.swap(early_);
+		}
+		errno = error;
+		detail::check(result, "switchto_sched_step");
+		return result;
+	}
+	int fd() const
+	{
+		const int result = switchto_sched_fd(sched_);
+
+		detail::check(result, "switchto_sched_fd");
+		return result;
+	}
 	// From now on, spawning throws ECANCELED. A detached task that is not cancelled and lets
 	// that exception out calls std::terminate().
 	void stop(bool cancel = false)
@@ -548,9 +585,9 @@ public:
 		return detail::spawn(sched_, slot, detail::make_job(std::forward<F>(function)),
 				     attr);
 	}
-	// Other threads than the scheduler's may call this before run(), or while there is a
-	// work_guard. At another time run() might return without the task, and the scheduler could
-	// not be destroyed.
+	// Other threads than the scheduler's may call this before run(), while there is a work_guard, or
+	// with step(). At another time run() might return without the task, and the scheduler could not
+	// be destroyed.
 	template <typename F>
 	void spawn_detached(F &&function, const switchto_task_attr *attr = nullptr)
 	{
@@ -605,6 +642,7 @@ private:
 	switchto_sched *sched_ = nullptr;
 	std::mutex lock_;			 // of the rest
 	std::vector<task> early_;		 // detached ones that wait for run()
+	bool stepped_ = false;			 // counts in running_, too
 	std::atomic<unsigned int> running_{ 0 }; // calls of run()
 };
 

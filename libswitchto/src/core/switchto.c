@@ -20,11 +20,11 @@
 #define _GNU_SOURCE
 #include "switchto/switchto.h"
 
-#include "backend.h"
 #include "../delay.h"
-#include "place.h"
 #include "../probes.h"
 #include "../sleep.h"
+#include "backend.h"
+#include "place.h"
 #include "thread.h"
 
 #include <stdbool.h>

@@ -6,9 +6,9 @@
 #define _GNU_SOURCE
 #include "thread.h"
 
+#include "../delay.h"
 #include "backend.h"
 #include "copy.h"
-#include "../delay.h"
 #include "place.h"
 
 #include <fcntl.h>
@@ -355,7 +355,7 @@ int switchto_thread_resume_unregistered(pid_t tid, pid_t by)
 	 * got a new owner since we asked, what is there must stay. So we ask again
 	 * unless the two identities are equal, kinds included.
 	 */
-	delay_point(EARLY_KNOWN);
+	delay_point(EARLY_ASKED);
 	other = atomic_load(&thread->early);
 	while (other != EARLY_CLOSED) {
 		if (is_resume(other) && other >> TID_BITS != early >> TID_BITS) {

@@ -43,9 +43,9 @@
 #ifndef SWITCHTO_THREAD_H
 #define SWITCHTO_THREAD_H
 
-#include "backend.h"
 #include "../delay.h"
 #include "../futex.h"
+#include "backend.h"
 
 #include <stdbool.h>
 #include <sys/types.h>

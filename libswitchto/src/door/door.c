@@ -50,8 +50,8 @@
 #include "../delay.h"
 #include "../futex.h"
 #include "../probes.h"
-#include "robust.h"
 #include "../sleep.h"
+#include "robust.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -39,10 +39,9 @@ static inline int map_error(void)
  * mutexes have another form, ENOMEM, the errors of mmap(2). Words that were made robust later come
  * first when the kernel goes through them.
  */
-__attribute__((visibility("hidden"))) int switchto_robust_begin(struct robust *robust, int fd,
-								off_t page, size_t before);
+int switchto_robust_begin(struct robust *robust, int fd, off_t page, size_t before);
 
 /* In the same thread. Does nothing if there is none. */
-__attribute__((visibility("hidden"))) void switchto_robust_end(struct robust *robust);
+void switchto_robust_end(struct robust *robust);
 
 #endif /* SWITCHTO_ROBUST_H */

@@ -30,7 +30,7 @@ enum { STEAL_AGAIN = 50000 };
 enum { PICK_AGAIN = 1000000 };
 
 /* The tasks whose time has come. */
-static void expire(struct slot *slot)
+static ALWAYS_INLINE void expire(struct slot *slot)
 {
 	struct timers *timers = &slot->timers;
 	nsec_t now = switchto_now();
@@ -71,6 +71,15 @@ static ALWAYS_INLINE nsec_t begin_sleep(struct slot *slot, nsec_t timeout, bool 
 static inline bool holds_back(struct slot *slot)
 {
 	return atomic_load_explicit(&slot->ready, memory_order_relaxed) != 0;
+}
+
+__attribute__((noinline)) bool switchto_dispatch_none(struct slot *slot)
+{
+	const bool holds = holds_back(slot);
+
+	if (holds && slot->sched->conserving)
+		switchto_misused("a policy that is conserving has tasks, and its pick gave none");
+	return holds;
 }
 
 /* With so many events, the budget may run out before the next poll. */
@@ -154,8 +163,8 @@ static ALWAYS_INLINE struct switchto_entry *pick(struct slot *slot)
 	entry = slot->pick(slot->queue);
 	if (entry)
 		change_ready(slot, -1);
-	else if (unlikely(holds_back(slot) && slot->sched->conserving))
-		switchto_misused("a policy that is conserving has tasks, and its pick gave none");
+	else if (unlikely(holds_back(slot)))
+		switchto_dispatch_none(slot);
 	return entry;
 }
 
@@ -252,6 +261,20 @@ static void look(struct slot *slot)
 	poll_until(slot, 0);
 	slot->known_polls = atomic_load_explicit(&slot->polls, memory_order_relaxed);
 	slot->polled = slot->checked;
+}
+
+bool switchto_dispatch_look(struct slot *slot)
+{
+	long n;
+
+	count_poll(slot);
+	if (unlikely(slot->unsubmitted))
+		switchto_ring_submit(slot);
+	n = switchto_poll_events(slot, 0, false);
+	more_budget(slot, n);
+	if (slot->timers.count)
+		expire(slot);
+	return n < 0 || n == EVENTS;
 }
 
 /* Of a slot that is no FIFO, or has something in its inbox, or has no budget left. */

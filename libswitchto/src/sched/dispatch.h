@@ -80,6 +80,12 @@ struct worker *switchto_dispatch_begin(struct slot *slot, struct switchto_task *
  */
 bool switchto_dispatch_make(struct worker *me);
 
+/* For a step: looks for events. Are there perhaps more? Inside. */
+bool switchto_dispatch_look(struct slot *slot);
+
+/* The policy gave none. Does it hold tasks back? If it says that it never does, that ends the program. */
+bool switchto_dispatch_none(struct slot *slot);
+
 /* @me has no task any more. If one is held, it takes that, which is ready then. Inside of @slot. */
 void switchto_dispatch_idle(struct worker *me, struct slot *slot);
 

@@ -20,6 +20,7 @@
 #include "dispatch.h"
 #include "mark.h"
 #include "region.h"
+#include "step.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -144,7 +145,8 @@ static bool take_to_work(struct slot *slot, uint32_t owner)
 	if (!visit(slot, owner))
 		return false;
 	window();
-	work = work || has_ready(slot) || timer_next(&slot->timers) <= switchto_now();
+	work = work || has_ready(slot) || timer_next(&slot->timers) <= switchto_now() ||
+	       (slot->steps && atomic_load(&slot->steps->runs));
 	end_visit(slot, owner);
 	return work && switchto_region_take(slot, owner, true);
 }
@@ -382,12 +384,21 @@ static void *monitor(void *arg)
 
 int switchto_monitor_begin(struct switchto_sched *sched)
 {
+	int error;
+
+	if (sched->monitored)
+		return 0;
 	atomic_store(&sched->monitor, MONITOR_RUNS);
-	return pthread_create(&sched->monitor_thread, NULL, monitor, sched);
+	error = pthread_create(&sched->monitor_thread, NULL, monitor, sched);
+	sched->monitored = !error;
+	return error;
 }
 
 void switchto_monitor_end(struct switchto_sched *sched)
 {
+	if (!sched->monitored)
+		return;
+	sched->monitored = false;
 	atomic_store(&sched->monitor, MONITOR_ENDS);
 	switchto_futex_wake(&sched->monitor);
 	pthread_join(sched->monitor_thread, NULL);

@@ -42,10 +42,13 @@ void switchto_owner_begin(struct worker *me, struct slot *slot)
 
 void switchto_owner_grant(struct worker *worker, struct slot *slot)
 {
+	/* Who has been granted it may be gone next: a step's caller. */
+	const pid_t tid = worker->tid;
+
 	begin(worker, slot);
 	window();
 	atomic_store_explicit(&worker->granted, slot, memory_order_release);
-	switchto_resume(worker->tid);
+	switchto_resume(tid);
 }
 
 bool switchto_owner_await(struct worker *me)

@@ -8,17 +8,12 @@
 
 #include "mark.h"
 #include "ring.h"
+#include "step.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-/*
- * How many events a poll takes; and if there are ready tasks. What these have not read yet is reported
- * once more then.
- */
-enum { EVENTS = 128, LOOK_EVENTS = 32 };
 
 static int add_event(struct slot *slot, int epoll)
 {
@@ -26,6 +21,16 @@ static int add_event(struct slot *slot, int epoll)
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
 
 	return epoll_ctl(epoll, EPOLL_CTL_ADD, slot->event, &event);
+}
+
+int switchto_poll_show(struct slot *slot, int epoll)
+{
+	/* As long as there is an event in it, whoever has taken the last one. */
+	struct epoll_event event = { .events = EPOLLIN };
+
+	if (!slot->steps || slot->steps->epoll == -1)
+		return 0;
+	return epoll_ctl(slot->steps->epoll, EPOLL_CTL_ADD, epoll, &event);
 }
 
 int switchto_poll_begin(struct slot *slot)
@@ -81,7 +86,8 @@ static long wait_for_time(int epoll, struct epoll_event *events, nsec_t timeout)
 static __attribute__((noinline)) void poll_anew(struct slot *slot)
 {
 	const int next = epoll_create1(EPOLL_CLOEXEC);
-	bool good = next != -1 && !add_event(slot, next) && !switchto_ring_poll(slot, next);
+	bool good = next != -1 && !add_event(slot, next) && !switchto_ring_poll(slot, next) &&
+		    !switchto_poll_show(slot, next);
 
 	atomic_store(&slot->strays, 0);
 	/* What is added from now on is added to both. */

@@ -5,9 +5,18 @@
 
 #include "types.h"
 
+/*
+ * How many events a poll takes; and if there are ready tasks. What these have not read yet is reported
+ * once more then.
+ */
+enum { EVENTS = 128, LOOK_EVENTS = 32 };
+
 /* 0 or an error number. */
 int switchto_poll_begin(struct slot *slot);
 void switchto_poll_end(struct slot *slot);
+
+/* Has @epoll, the instance of @slot, polled by that of switchto_sched_fd(), if any: 0, or -1 and errno. */
+int switchto_poll_show(struct slot *slot, int epoll);
 
 /*
  * Waits for events for @timeout, NEVER without a limit, and makes ready who waits for them: inside.

@@ -6,6 +6,7 @@
 #include "monitor.h"
 #include "poll.h"
 #include "ring.h"
+#include "step.h"
 #include "worker.h"
 #include "wrapper.h"
 
@@ -77,6 +78,7 @@ static int begin_slot(struct slot *slot, struct switchto_sched *sched)
 static void end_slot(struct slot *slot)
 {
 	switchto_inbox_end(slot);
+	switchto_step_end(slot);
 	switchto_ring_end(slot);
 	switchto_poll_end(slot);
 	free(slot->timers.heap);
@@ -328,17 +330,11 @@ void *switchto_policy_queue(struct switchto_sched *sched, unsigned int slot)
 /* A slot for each dispatcher, and then the caller as that of the first. 0 or an error number. */
 static int run_slots(struct switchto_sched *sched, struct worker *me)
 {
-	struct worker *worker;
 	uint32_t left;
+	const int error = switchto_worker_begin_threads(sched);
 
-	/* With one, all tasks can run. */
-	if (!sched->has_worker) {
-		worker = switchto_pool_create(sched, RUNS_TASKS);
-		if (!worker)
-			return errno;
-		switchto_pool_idle(worker);
-		sched->has_worker = true;
-	}
+	if (error)
+		return error;
 	for (unsigned int i = 1; i < sched->slots; i++) {
 		struct slot *slot = &sched->slot[i];
 
@@ -367,38 +363,20 @@ int switchto_sched_run(struct switchto_sched *sched)
 	// cppcheck-suppress unreadVariable
 	NO_CANCELLATION;
 	struct worker me = { .sched = sched, .tid = switchto_self() };
-	int error = 0, place;
+	int error, place;
 
 	if (!sched)
 		return fail(EINVAL);
 	if (me.tid == -1)
 		return -1;
-	if (switchto_current || is_parents(sched) || atomic_load(&sched->ends))
-		return fail(EPERM);
-	if (atomic_exchange(&sched->running, true))
-		return fail(EBUSY);
-	/* Its threads would have the mask of a caller that is bound. */
-	place = switchto_place(SWITCHTO_FREE);
-	error = switchto_monitor_begin(sched);
-	if (error) {
-		switchto_place(place);
-		atomic_store(&sched->running, false);
+	error = switchto_worker_begin_run(&me, &place);
+	if (error)
 		return fail(error);
-	}
-	switchto_watch_exit(&sched->watched);
-	switchto_worker_take_model(sched);
-	switchto_current = &me;
-	if (sched->together)
-		switchto_place(SWITCHTO_STAY);
 	/* Another thread may have spawned a task when the slots had found none. */
 	while (!error && atomic_load(&sched->tasks))
 		error = run_slots(sched, &me);
-	switchto_current = NULL;
-	/* Also with SWITCHTO_PLACE=together, it has its own mask again. */
-	switchto_place(SWITCHTO_FREE);
-	switchto_place(place);
-	switchto_monitor_end(sched);
-	atomic_store(&sched->running, false);
+	switchto_step_ran(&sched->slot[0]);
+	switchto_worker_end_run(&me, place, true);
 	return error ? fail(error) : 0;
 }
 
@@ -492,6 +470,8 @@ int switchto_sched_destroy(struct switchto_sched *sched)
 	atomic_store(&sched->stopping, true);
 	while (atomic_load(&sched->visitors))
 		give_time();
+	/* Of steps whose last one has not come. */
+	switchto_monitor_end(sched);
 	switchto_pool_end(sched);
 	leave_others(sched);
 	free_sched(sched);

@@ -7,6 +7,7 @@
 
 #include "../call.h"
 #include "../common.h"
+#include "../delay.h"
 #include "../tsan.h"
 
 #include <stdatomic.h>
@@ -24,18 +25,16 @@
 /* A time on CLOCK_MONOTONIC in ns. */
 typedef int64_t nsec_t;
 
+#define window() delay_point(SCHED)
+
 /*
- * window(): a place between two atomic steps, where another thread may come in between. The tests
- * build the layer with a hook that stays there for a while: tests/sched/torture.c. fault(): the
- * error that system call @number is to fail with instead of being made, or 0: tests/sched/faults.h.
+ * The error that system call @number is to fail with instead of being made, or 0. The tests'
+ * (tests/sched/faults.h).
  */
-#ifdef SWITCHTO_SCHED_WINDOWS
-void switchto_sched_window(void);
+#ifdef SWITCHTO_DELAY_POINTS
 long switchto_sched_fault(long number);
-#define window() switchto_sched_window()
 #define fault(number) switchto_sched_fault(number)
 #else
-#define window() ((void)0)
 #define fault(number) 0L
 #endif
 

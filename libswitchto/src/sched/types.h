@@ -3,7 +3,7 @@
  * Schedulers, slots, workers and tasks: what the files of the layer share. Each file owns one thing,
  * and calls those below it only:
  *
- *	scheduler stats			schedulers; what they have measured
+ *	scheduler step stats		schedulers; steps of other loops; what they have measured
  *	task io file connect chan	the public calls of tasks
  *	await sync			the same, also for those: operations of io_uring; locks
  *	request				how a system call is made, and waited for
@@ -190,8 +190,9 @@ struct slot {
 	struct worker *spare; /* an idle one, for the next task that begins: needs no lock */
 	struct switchto_task *begins; /* its dispatcher is to make a worker for this one */
 	bool waited;		      /* its last task that was to begin found no worker */
+	struct steps *steps; /* NULL: it runs without steps */
 	void *queue;
-	bool is_fifo;	 /* the policy, whose functions are in line then */
+	bool is_fifo;	 /* the policy, whose functions are in line then; never after a step */
 	bool has_policy; /* its queue is ready for use */
 	/* The policy's. */
 	void (*enqueue)(void *queue, struct switchto_entry *entry, enum switchto_reason why);
@@ -273,11 +274,12 @@ struct switchto_sched {
 	sigset_t mask;	     /* of new workers: that of the caller of switchto_sched_run() */
 	uint64_t fp;	     /* the same: fp_state() without what has happened */
 	atomic_bool watched; /* exit(3) */
-	atomic_uint tasks;   /* that have not ended, and holds */
+	atomic_uint tasks;   /* that have not ended, holds, and a step */
 	atomic_uint holds;   /* of switchto_sched_hold() */
 	atomic_bool running, stopping, cancels, ends;
 	atomic_uint visitors;	  /* threads that are in a call and hold no task */
 	_Atomic uint32_t monitor; /* MONITOR_RUNS and so on */
+	bool monitored;		  /* there is that thread. Changed with running, or at the end */
 	pthread_t monitor_thread;
 	nsec_t slice;		  /* NEVER: tasks have no slices */
 	bool lends;		  /* the kernel tells of tasks that block: switchto_lend() */

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "worker.h"
 #include "dispatch.h"
+#include "monitor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,15 +178,16 @@ void switchto_worker_next_round(struct switchto_sched *sched)
 	switchto_futex_wake(&sched->round);
 }
 
+static inline bool dispatch_once(struct worker *me)
+{
+	return unlikely(me->slot->begins) ? switchto_dispatch_make(me) : switchto_dispatch(me);
+}
+
 /* Until there are no tasks left. */
 static void dispatch(struct worker *me)
 {
-	bool goes_on;
-
-	do
-		goes_on = unlikely(me->slot->begins) ? switchto_dispatch_make(me) :
-						       switchto_dispatch(me);
-	while (goes_on || !is_over(me->sched));
+	while (dispatch_once(me) || !is_over(me->sched))
+		;
 }
 
 /* The dispatcher of a slot lends it to tasks, and is told of those that block. */
@@ -195,14 +197,71 @@ static void begin_lending(struct worker *me)
 		switchto_lend(SWITCHTO_LENDS, NULL);
 }
 
+static void end_lending(struct worker *me)
+{
+	if (me->sched->lends)
+		switchto_lend(SWITCHTO_LENDS_NOT, NULL);
+}
+
+int switchto_worker_begin_run(struct worker *me, int *place)
+{
+	struct switchto_sched *sched = me->sched;
+
+	if (switchto_current || is_parents(sched) || atomic_load(&sched->ends))
+		return EPERM;
+	if (atomic_exchange(&sched->running, true))
+		return EBUSY;
+	switchto_watch_exit(&sched->watched);
+	switchto_worker_take_model(sched);
+	*place = switchto_place(SWITCHTO_FREE);
+	switchto_current = me;
+	if (sched->together)
+		switchto_place(SWITCHTO_STAY);
+	return 0;
+}
+
+int switchto_worker_begin_threads(struct switchto_sched *sched)
+{
+	struct worker *worker;
+	const int error = switchto_monitor_begin(sched);
+
+	/* With one, all tasks can run. */
+	if (error || sched->has_worker)
+		return error;
+	worker = switchto_pool_create(sched, RUNS_TASKS);
+	if (!worker)
+		return errno;
+	switchto_pool_idle(worker);
+	sched->has_worker = true;
+	return 0;
+}
+
+void switchto_worker_end_run(const struct worker *me, int place, bool ends_monitor)
+{
+	switchto_current = NULL;
+	/* Also with SWITCHTO_PLACE=together, it has its own mask again. */
+	switchto_place(SWITCHTO_FREE);
+	switchto_place(place);
+	if (ends_monitor)
+		switchto_monitor_end(me->sched);
+	atomic_store(&me->sched->running, false);
+}
+
 void switchto_worker_dispatch(struct worker *me, struct slot *slot)
 {
 	slot->dispatcher = me;
 	switchto_owner_begin(me, slot);
 	begin_lending(me);
 	dispatch(me);
-	if (me->sched->lends)
-		switchto_lend(SWITCHTO_LENDS_NOT, NULL);
+	end_lending(me);
+}
+
+void switchto_worker_step(struct worker *me, const bool *over)
+{
+	begin_lending(me);
+	while (!*over)
+		dispatch_once(me);
+	end_lending(me);
 }
 
 /* The task of @me has ended. False: the thread is to end. */

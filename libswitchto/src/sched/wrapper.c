@@ -223,6 +223,11 @@ const struct switchto_policy switchto_wrapper = {
 	.destroy = destroy,
 };
 
+void switchto_wrapper_pause(struct slot *slot)
+{
+	charge(slot->queue, switchto_now());
+}
+
 void switchto_wrapper_begin(struct slot *slot)
 {
 	((struct wrapper *)slot->queue)->slot = slot;

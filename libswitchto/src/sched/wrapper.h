@@ -9,6 +9,8 @@ extern const struct switchto_policy switchto_wrapper;
 
 /* The queue of @slot is there, and all 0. */
 void switchto_wrapper_begin(struct slot *slot);
+/* Nobody runs in @slot until the next pick. */
+void switchto_wrapper_pause(struct slot *slot);
 /* The queue of the program's policy. */
 void *switchto_wrapper_queue(struct slot *slot);
 

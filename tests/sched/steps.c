@@ -1,0 +1,855 @@
+// SPDX-License-Identifier: MIT
+/* A scheduler in the loop of somebody else: switchto_sched_fd() and switchto_sched_step(). */
+#include "sched.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+
+/* Nothing here takes so long. */
+enum { MINUTE = 60000 };
+
+/* Is there something to do, within @ms? */
+static bool is_readable(int fd, int ms)
+{
+	struct pollfd events = { .fd = fd, .events = POLLIN };
+
+	return poll(&events, 1, ms) == 1;
+}
+
+static struct switchto_sched *new_stepped(const struct switchto_policy *policy, unsigned int flags)
+{
+	return new_sched_with(policy, flags, 1);
+}
+
+/* Until there are no tasks. How many steps it took. */
+static unsigned int loop(struct switchto_sched *sched)
+{
+	unsigned int steps;
+
+	assert_int_equal(run_by_steps(sched, &steps), 0);
+	return steps;
+}
+
+static void end(struct switchto_sched *sched)
+{
+	assert_int_equal(switchto_sched_destroy(sched), 0);
+	verdict_assert(&verdict);
+}
+
+/* Now and then there may be an event too many: not for long. */
+static void settle(struct switchto_sched *sched)
+{
+	const int fd = switchto_sched_fd(sched);
+
+	for (int steps = 0; is_readable(fd, 0); steps++) {
+		assert_true(switchto_sched_step(sched) >= 0);
+		assert_true(steps < 100);
+	}
+}
+
+/* How many steps there are in 100 ms. */
+static unsigned int steps_in_100_ms(struct switchto_sched *sched)
+{
+	const int fd = switchto_sched_fd(sched);
+	const long long until = now_ns() + 100 * MSEC;
+	unsigned int steps = 0;
+	long long left;
+
+	while ((left = until - now_ns()) > 0)
+		if (is_readable(fd, (int)((left + MSEC - 1) / MSEC))) {
+			assert_true(switchto_sched_step(sched) >= 0);
+			steps++;
+		}
+	return steps;
+}
+
+static void nap_until(struct timespec time)
+{
+	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+}
+
+/* --- what it does --- */
+
+static atomic_int ran;
+
+static void count(void *arg)
+{
+	atomic_fetch_add(&ran, 1);
+}
+
+TEST(readable_when_there_is_work)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+	const int fd = switchto_sched_fd(sched);
+
+	atomic_store(&ran, 0);
+	assert_true(fd >= 0);
+	assert_int_equal(switchto_sched_fd(sched), fd);
+	assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+	assert_false(is_readable(fd, 0));
+	assert_int_equal(switchto_sched_step(sched), 0);
+	assert_false(is_readable(fd, 0));
+	for (int i = 0; i < 3; i++) {
+		spawn(sched, count, NULL);
+		spawn(sched, count, NULL);
+		assert_int_equal(switchto_sched_destroy(sched), -1);
+		assert_int_equal(errno, EBUSY);
+		assert_true(is_readable(fd, 0));
+		loop(sched);
+		assert_int_equal(atomic_load(&ran), 2 * i + 2);
+		settle(sched);
+		assert_int_equal(steps_in_100_ms(sched), 0);
+	}
+	end(sched);
+}
+
+/* What was there before the descriptor. */
+TEST(descriptor_comes_later)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+
+	atomic_store(&ran, 0);
+	spawn(sched, count, NULL);
+	assert_true(is_readable(switchto_sched_fd(sched), 0));
+	loop(sched);
+	end(sched);
+
+	sched = new_stepped(NULL, 0);
+	spawn(sched, count, NULL);
+	assert_int_equal(switchto_sched_hold(sched), 0);
+	assert_int_equal(switchto_sched_step(sched), 1);
+	assert_int_equal(atomic_load(&ran), 2);
+	spawn(sched, count, NULL);
+	assert_true(is_readable(switchto_sched_fd(sched), 0));
+	assert_int_equal(switchto_sched_step(sched), 1);
+	assert_int_equal(atomic_load(&ran), 3);
+	assert_int_equal(switchto_sched_release(sched), 0);
+	loop(sched);
+	end(sched);
+}
+
+static atomic_int early;
+
+static void sleep_some(void *ms)
+{
+	for (int i = 0; i < 5; i++) {
+		const struct timespec time = in((long long)(intptr_t)ms * MSEC);
+
+		nap_until(time);
+		if (now_ns() < to_ns(&time))
+			atomic_fetch_add(&early, 1);
+	}
+	count(NULL);
+}
+
+TEST(deadlines)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+	const long long begun = now_ns();
+	unsigned int steps;
+
+	atomic_store(&ran, 0);
+	for (intptr_t i = 0; i < 20; i++)
+		spawn(sched, sleep_some, (void *)i);
+	steps = loop(sched);
+	assert_int_equal(atomic_load(&ran), 20);
+	assert_int_equal(atomic_load(&early), 0);
+	assert_true(now_ns() - begun >= 5 * 19 * MSEC);
+	/* One for each deadline, and on a busy machine for each millisecond. */
+	assert_true(steps <= 20 * 5 + 10 + (now_ns() - begun) / MSEC);
+	settle(sched);
+	assert_int_equal(steps_in_100_ms(sched), 0);
+	end(sched);
+}
+
+/* --- descriptors --- */
+
+enum { CLIENTS = 8, ROUNDS = 50 };
+
+static int ends[CLIENTS][2];
+
+static void echo(void *number)
+{
+	const int fd = ends[(intptr_t)number][0];
+	char text[64];
+	ssize_t n;
+
+	while ((n = switchto_read(fd, text, sizeof(text), NULL)) > 0)
+		CHECK_EQ(&verdict, switchto_write(fd, text, (size_t)n, NULL), n);
+	CHECK_EQ(&verdict, n, 0);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+/* The loop has the clients, too. */
+static void be_clients(struct switchto_sched *sched, struct pollfd events[CLIENTS + 1])
+{
+	int rounds[CLIENTS] = { 0 }, left = CLIENTS;
+	char text[64];
+
+	for (int i = 0; i < CLIENTS; i++)
+		assert_int_equal(write(ends[i][1], "hello", 5), 5);
+	while (left) {
+		assert_true(poll(events, CLIENTS + 1, MINUTE) > 0);
+		for (int i = 0; i < CLIENTS; i++) {
+			if (!events[i].revents)
+				continue;
+			assert_int_equal(read(events[i].fd, text, sizeof(text)), 5);
+			if (++rounds[i] < ROUNDS) {
+				assert_int_equal(write(events[i].fd, "hello", 5), 5);
+			} else {
+				close(events[i].fd);
+				events[i].fd = -1;
+				left--;
+			}
+		}
+		if (events[CLIENTS].revents)
+			assert_true(switchto_sched_step(sched) >= 0);
+	}
+}
+
+TEST(descriptors)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct pollfd events[CLIENTS + 1] = { 0 };
+
+	for (intptr_t i = 0; i < CLIENTS; i++) {
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends[i]), 0);
+		events[i] = (struct pollfd){ .fd = ends[i][1], .events = POLLIN };
+		spawn(sched, echo, (void *)i);
+	}
+	events[CLIENTS] = (struct pollfd){ .fd = switchto_sched_fd(sched), .events = POLLIN };
+	be_clients(sched, events);
+	loop(sched);
+	end(sched);
+}
+
+/* More descriptors are ready at once than a look takes. */
+enum { CROWD = 300 };
+
+static int crowd[CROWD][2];
+
+static void read_one(void *number)
+{
+	const int fd = crowd[(intptr_t)number][0];
+	char byte;
+
+	CHECK_EQ(&verdict, switchto_read(fd, &byte, 1, NULL), 1);
+	count(NULL);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
+/* With a loop that hears of each event once. */
+TEST(edge_triggered)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+	const int epoll = epoll_create1(EPOLL_CLOEXEC);
+	int left = 1;
+
+	atomic_store(&ran, 0);
+	for (intptr_t i = 0; i < CROWD; i++) {
+		assert_int_equal(pipe(crowd[i]), 0);
+		spawn(sched, read_one, (void *)i);
+	}
+	assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, switchto_sched_fd(sched), &event), 0);
+	spawn(sched, sleep_some, (void *)1L);
+	for (bool written = false; left;) {
+		if (!written && epoll_wait(epoll, &event, 1, 100) == 0) {
+			written = true;
+			for (int i = 0; i < CROWD; i++)
+				assert_int_equal(write(crowd[i][1], "a", 1), 1);
+		}
+		if (written)
+			assert_int_equal(epoll_wait(epoll, &event, 1, MINUTE), 1);
+		left = switchto_sched_step(sched);
+	}
+	assert_int_equal(atomic_load(&ran), CROWD + 1);
+	for (int i = 0; i < CROWD; i++)
+		close(crowd[i][1]);
+	close(epoll);
+	end(sched);
+}
+
+/* --- no lost wakeup --- */
+
+static atomic_int unparked;
+
+static void park_often(void *arg)
+{
+	for (int i = 0; i < LOOPS(5000); i++) {
+		CHECK_EQ(&verdict, switchto_park(NULL), 0);
+		atomic_fetch_add(&ran, 1);
+	}
+}
+
+static void *unpark_often(void *task)
+{
+	uint32_t dice = 1;
+
+	for (int i = 0; i < LOOPS(5000); i++) {
+		CHECK_EQ(&verdict, switchto_unpark(task), 0);
+		/* It has gone on only if nobody has missed that. */
+		AWAIT(atomic_load(&ran) > i);
+		random_delay(&dice, 3000);
+	}
+	return NULL;
+}
+
+TEST(woken_by_threads)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_task *task;
+	pthread_t thread;
+
+	atomic_store(&ran, 0);
+	task = spawn_handle(sched, park_often, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, unpark_often, task), 0);
+	loop(sched);
+	pthread_join(thread, NULL);
+	assert_int_equal(atomic_load(&ran), LOOPS(5000));
+	assert_int_equal(switchto_join(task), 0);
+	end(sched);
+}
+
+/* A thread spawns, holds and releases, as steps find that there is nothing left. */
+static void *hold_and_spawn(void *sched)
+{
+	for (int i = 0; i < LOOPS(1000); i++) {
+		CHECK_EQ(&verdict, switchto_sched_hold(sched), 0);
+		spawn(sched, count, NULL);
+		AWAIT(atomic_load(&ran) > i);
+		CHECK_EQ(&verdict, switchto_sched_release(sched), 0);
+	}
+	return NULL;
+}
+
+TEST(spawned_by_threads)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+	pthread_t thread;
+
+	atomic_store(&ran, 0);
+	assert_int_equal(pthread_create(&thread, NULL, hold_and_spawn, sched), 0);
+	while (atomic_load(&ran) < LOOPS(1000)) {
+		assert_true(is_readable(switchto_sched_fd(sched), MINUTE));
+		assert_true(switchto_sched_step(sched) >= 0);
+	}
+	pthread_join(thread, NULL);
+	assert_true(switchto_sched_step(sched) >= 0);
+	end(sched);
+}
+
+static struct switchto_mutex mutex;
+static struct switchto_chan *chan;
+
+static void send_some(void *arg)
+{
+	for (int i = 0; i < 1000; i++) {
+		CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
+		if (i % 10 == 0 && switchto_task_self())
+			CHECK_EQ(&verdict, switchto_yield(), 0);
+		CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
+		CHECK_EQ(&verdict, switchto_chan_send(chan, &i, NULL), 0);
+	}
+	count(NULL);
+}
+
+static void receive_all(void *arg)
+{
+	int item;
+
+	while (switchto_chan_recv(chan, &item, NULL) == 0)
+		atomic_fetch_add(&unparked, 1);
+}
+
+static void *send_from_outside(void *arg)
+{
+	send_some(arg);
+	return NULL;
+}
+
+TEST(channels_and_mutexes)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+	pthread_t thread;
+
+	atomic_store(&ran, 0);
+	atomic_store(&unparked, 0);
+	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 3), 0);
+	for (int i = 0; i < 3; i++)
+		spawn(sched, send_some, NULL);
+	spawn(sched, receive_all, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, send_from_outside, NULL), 0);
+	while (atomic_load(&ran) < 4) {
+		is_readable(switchto_sched_fd(sched), 10);
+		assert_int_equal(switchto_sched_step(sched), 1);
+	}
+	pthread_join(thread, NULL);
+	assert_int_equal(switchto_chan_close(chan), 0);
+	loop(sched);
+	assert_int_equal(atomic_load(&unparked), 4000);
+	assert_int_equal(switchto_chan_destroy(chan), 0);
+	end(sched);
+}
+
+/* --- the loop is not kept waiting, nor kept busy --- */
+
+static atomic_bool over;
+
+static void yield_until_over(void *arg)
+{
+	while (!atomic_load(&over))
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+}
+
+static void compute(void *ms)
+{
+	for (long long until = thread_cpu_ns() + (intptr_t)ms * MSEC; thread_cpu_ns() < until;)
+		;
+	atomic_store(&over, true);
+	CHECK_EQ(&verdict, switchto_yield(), 0);
+	count(NULL);
+}
+
+static void block(void *region)
+{
+	char byte;
+
+	if (region)
+		CHECK_EQ(&verdict, switchto_block_begin(), 0);
+	CHECK_EQ(&verdict, read(ends[0][0], &byte, 1), 1);
+	if (region)
+		CHECK_EQ(&verdict, switchto_block_end(), 0);
+	CHECK_EQ(&verdict, switchto_yield(), 0);
+	count(NULL);
+}
+
+/* The longest step, until the loop has had @steps of them. */
+static long long longest(struct switchto_sched *sched, int steps)
+{
+	long long most = 0;
+
+	while (steps--) {
+		const long long begun = now_ns();
+
+		assert_true(is_readable(switchto_sched_fd(sched), MINUTE));
+		assert_int_equal(switchto_sched_step(sched), 1);
+		if (now_ns() - begun > most)
+			most = now_ns() - begun;
+	}
+	return most;
+}
+
+TEST(steps_are_short)
+{
+	struct switchto_sched *sched = new_stepped(NULL, SWITCHTO_MEASURE);
+	long long least = MINUTE * MSEC;
+
+	atomic_store(&over, false);
+	spawn(sched, yield_until_over, NULL);
+	spawn(sched, yield_until_over, NULL);
+	/* On a busy machine, some are longer. */
+	for (int i = 0; i < 20; i++) {
+		const long long most = longest(sched, 5);
+
+		if (most < least)
+			least = most;
+	}
+	print_message("the longest of five steps, at best: %lld us\n", least / 1000);
+	assert_true(least < 50 * MSEC);
+	atomic_store(&over, true);
+	loop(sched);
+	end(sched);
+}
+
+/* It is alone, but for the loop. */
+TEST(computing_task_does_not_keep_the_loop)
+{
+	struct switchto_sched *sched = new_stepped(NULL, SWITCHTO_MEASURE);
+
+	atomic_store(&ran, 0);
+	atomic_store(&over, false);
+	spawn(sched, compute, (void *)300L);
+	assert_int_equal(switchto_sched_step(sched), 1);
+	assert_false(atomic_load(&over));
+	assert_true(retakes_of(sched) >= 1);
+	loop(sched);
+	assert_int_equal(atomic_load(&ran), 1);
+	end(sched);
+}
+
+TEST(blocking_task_does_not_keep_the_loop)
+{
+	for (intptr_t region = 0; region < 2; region++) {
+		struct switchto_sched *sched = new_stepped(NULL, 0);
+
+		atomic_store(&ran, 0);
+		assert_int_equal(pipe(ends[0]), 0);
+		spawn(sched, block, (void *)region);
+		assert_int_equal(switchto_sched_step(sched), 1);
+		settle(sched);
+		assert_int_equal(steps_in_100_ms(sched), 0);
+		assert_int_equal(write(ends[0][1], "a", 1), 1);
+		loop(sched);
+		assert_int_equal(atomic_load(&ran), 1);
+		close(ends[0][0]);
+		close(ends[0][1]);
+		end(sched);
+	}
+}
+
+static void wait_in_many_ways(void *way)
+{
+	const struct timespec late = in(3600 * NSEC_PER_SEC);
+	char text[2];
+
+	switch ((intptr_t)way) {
+	case 0:
+		CHECK_ERR(&verdict, switchto_park(NULL), ECANCELED);
+		break;
+	case 1:
+		CHECK_ERR(&verdict, switchto_sleep_until(&late), ECANCELED);
+		break;
+	case 2: /* and there is more that nobody reads */
+		CHECK_EQ(&verdict, switchto_read(ends[0][0], text, 1, NULL), 1);
+		CHECK_ERR(&verdict, switchto_park(NULL), ECANCELED);
+		break;
+	case 3:
+		CHECK_ERR(&verdict, switchto_read(ends[1][0], text, 2, &late), ECANCELED);
+		break;
+	default:
+		CHECK_ERR(&verdict, switchto_chan_recv(chan, text, &late), ECANCELED);
+		break;
+	}
+	count(NULL);
+}
+
+TEST(idle_loop_sleeps)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+	long long used;
+
+	atomic_store(&ran, 0);
+	assert_int_equal(switchto_chan_create(&chan, 1, 0), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends[i]), 0);
+	assert_int_equal(write(ends[0][1], "abc", 3), 3);
+	for (intptr_t way = 0; way < 5; way++)
+		spawn(sched, wait_in_many_ways, (void *)way);
+	assert_int_equal(switchto_sched_step(sched), 1);
+	settle(sched);
+	used = cpu_ns();
+	assert_true(steps_in_100_ms(sched) <= 1);
+	assert_true(cpu_ns() - used < 50 * MSEC);
+	assert_int_equal(switchto_sched_stop(sched, SWITCHTO_STOP_CANCEL), 0);
+	loop(sched);
+	assert_int_equal(atomic_load(&ran), 5);
+	assert_int_equal(switchto_chan_destroy(chan), 0);
+	for (int i = 0; i < 2; i++) {
+		close(ends[i][0]);
+		close(ends[i][1]);
+	}
+	end(sched);
+}
+
+/* So many events of a descriptor that was closed here, and lives on there, that the slot polls anew. */
+static void leave_strays(void *arg)
+{
+	char byte;
+
+	CHECK_EQ(&verdict, switchto_recv(ends[0][0], &byte, 1, 0, NULL), 1);
+	*(int *)arg = dup(ends[0][0]);
+	CHECK_EQ(&verdict, close(ends[0][0]), 0);
+	CHECK_EQ(&verdict, switchto_forget(ends[0][0]), 0);
+	CHECK_EQ(&verdict, switchto_recv(ends[1][0], &byte, 1, 0, NULL), 1);
+	count(NULL);
+}
+
+TEST(polled_anew)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+	const int fd = switchto_sched_fd(sched);
+	int other;
+
+	atomic_store(&ran, 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends[i]), 0);
+	assert_int_equal(write(ends[0][1], "abc", 3), 3);
+	spawn(sched, leave_strays, &other);
+	while (is_readable(fd, 200))
+		assert_int_equal(switchto_sched_step(sched), 1);
+	assert_int_equal(steps_in_100_ms(sched), 0);
+	assert_int_equal(switchto_sched_fd(sched), fd);
+	assert_int_equal(write(ends[1][1], "a", 1), 1);
+	loop(sched);
+	assert_int_equal(atomic_load(&ran), 1);
+	close(other);
+	close(ends[0][1]);
+	close(ends[1][0]);
+	close(ends[1][1]);
+	end(sched);
+}
+
+/* --- beside runs, holds and policies --- */
+
+TEST(held)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+	const int fd = switchto_sched_fd(sched);
+
+	atomic_store(&ran, 0);
+	assert_int_equal(switchto_sched_hold(sched), 0);
+	assert_int_equal(switchto_sched_step(sched), 1);
+	settle(sched);
+	assert_false(is_readable(fd, 0));
+	assert_int_equal(switchto_sched_release(sched), 0);
+	loop(sched);
+	end(sched);
+}
+
+static void *step_in_a_thread(void *sched)
+{
+	CHECK(&verdict, switchto_sched_step(sched) >= 0);
+	return NULL;
+}
+
+TEST(any_thread_and_run)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+	pthread_t thread;
+
+	atomic_store(&ran, 0);
+	for (int round = 0; round < 3; round++) {
+		for (intptr_t i = 0; i < 5; i++)
+			spawn(sched, sleep_some, (void *)i);
+		for (int i = 0; i < 10; i++) {
+			assert_int_equal(pthread_create(&thread, NULL, step_in_a_thread, sched), 0);
+			pthread_join(thread, NULL);
+		}
+		assert_int_equal(switchto_sched_run(sched), 0);
+		assert_int_equal(atomic_load(&ran), 5 * round + 5);
+		settle(sched);
+	}
+	spawn(sched, count, NULL);
+	loop(sched);
+	assert_int_equal(atomic_load(&ran), 16);
+	end(sched);
+}
+
+static const struct switchto_policy *const policies[] = { &switchto_fifo, &switchto_priority,
+							  &switchto_edf, &switchto_fair };
+
+TEST(each_policy)
+{
+	for (int i = 0; i < 8; i++) {
+		struct switchto_sched *sched = new_stepped(policies[i / 2],
+							   i % 2 ? SWITCHTO_MEASURE : 0);
+
+		atomic_store(&ran, 0);
+		atomic_store(&over, false);
+		spawn(sched, yield_until_over, NULL);
+		spawn(sched, compute, (void *)30L);
+		for (intptr_t ms = 0; ms < 5; ms++)
+			spawn(sched, sleep_some, (void *)ms);
+		loop(sched);
+		assert_int_equal(atomic_load(&ran), 6);
+		end(sched);
+	}
+}
+
+struct throttle {
+	struct switchto_entry *first;
+	long long next;
+};
+
+static void throttle_enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
+{
+	struct throttle *throttle = queue;
+
+	entry->next = throttle->first;
+	throttle->first = entry;
+}
+
+/* Holds tasks back: one in 5 ms. */
+static struct switchto_entry *throttle_pick(void *queue)
+{
+	struct throttle *throttle = queue;
+	struct switchto_entry *entry = throttle->first;
+	const long long now = now_ns();
+
+	if (!entry || now < throttle->next)
+		return NULL;
+	throttle->next = now + 5 * MSEC;
+	throttle->first = entry->next;
+	return entry;
+}
+
+TEST(policy_holds_back)
+{
+	static const struct switchto_policy policy = {
+		.name = "throttle",
+		.queue_size = sizeof(struct throttle),
+		.enqueue = throttle_enqueue,
+		.pick = throttle_pick,
+	};
+	struct switchto_sched *sched = new_stepped(&policy, 0);
+	const long long begun = now_ns();
+	unsigned int steps;
+
+	atomic_store(&ran, 0);
+	for (int i = 0; i < 10; i++)
+		spawn(sched, count, NULL);
+	steps = loop(sched);
+	assert_int_equal(atomic_load(&ran), 10);
+	assert_true(now_ns() - begun >= 9 * 5 * MSEC);
+	assert_true(steps <= (now_ns() - begun) / MSEC + 20);
+	end(sched);
+}
+
+static void *lose_it(void *queue)
+{
+	return queue ? NULL : queue;
+}
+
+static struct switchto_entry *lose(void *queue)
+{
+	return lose_it(queue);
+}
+
+/* As in a run. */
+CHILD(lose_a_task)
+{
+	struct switchto_policy policy = switchto_fifo;
+	struct switchto_sched *sched;
+
+	policy.pick = lose;
+	sched = new_stepped(&policy, 0);
+	spawn(sched, count, NULL);
+	switchto_sched_step(sched);
+}
+
+TEST(conserving_policy)
+{
+	assert_int_equal(run_child(lose_a_task, NULL), 128 + SIGABRT);
+}
+
+static void use_files(void *arg)
+{
+	char name[] = "/tmp/switchto-XXXXXX", text[6] = "";
+	const int fd = mkstemp(name);
+
+	CHECK(&verdict, fd >= 0);
+	for (int i = 0; i < 100; i++) {
+		CHECK_EQ(&verdict, switchto_pwrite(fd, "hello", 5, 5 * i, NULL), 5);
+		CHECK_EQ(&verdict, switchto_fsync(fd), 0);
+		CHECK_EQ(&verdict, switchto_pread(fd, text, 5, 5 * i, NULL), 5);
+	}
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+	CHECK_EQ(&verdict, unlink(name), 0);
+	count(NULL);
+}
+
+TEST(files)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+
+	atomic_store(&ran, 0);
+	for (int i = 0; i < 3; i++)
+		spawn(sched, use_files, NULL);
+	loop(sched);
+	assert_int_equal(atomic_load(&ran), 3);
+	end(sched);
+}
+
+/* --- errors --- */
+
+static void *use_meanwhile(void *sched)
+{
+	CHECK_ERR(&verdict, switchto_sched_step(sched), EBUSY);
+	CHECK_ERR(&verdict, switchto_sched_fd(sched), EBUSY);
+	CHECK_ERR(&verdict, switchto_sched_run(sched), EBUSY);
+	CHECK_ERR(&verdict, switchto_sched_destroy(sched), EBUSY);
+	atomic_store(&over, true);
+	return NULL;
+}
+
+static void use_in_a_task(void *sched)
+{
+	struct switchto_sched *other = new_stepped(NULL, 0);
+	pthread_t thread;
+
+	CHECK_ERR(&verdict, switchto_sched_step(sched), EPERM);
+	CHECK_ERR(&verdict, switchto_sched_step(other), EPERM);
+	CHECK_ERR(&verdict, switchto_sched_fd(sched), EBUSY);
+	CHECK(&verdict, switchto_sched_fd(other) >= 0);
+	CHECK_EQ(&verdict, switchto_sched_destroy(other), 0);
+	/* If it blocked, the step would be over. */
+	atomic_store(&over, false);
+	CHECK_EQ(&verdict, pthread_create(&thread, NULL, use_meanwhile, sched), 0);
+	while (!atomic_load(&over))
+		;
+	pthread_join(thread, NULL);
+	count(NULL);
+}
+
+CHILD(use_in_a_child)
+{
+	struct switchto_sched *sched = arg;
+
+	CHECK_ERR(v, switchto_sched_step(sched), EPERM);
+	CHECK_ERR(v, switchto_sched_fd(sched), EPERM);
+	CHECK_EQ(v, switchto_sched_destroy(sched), 0);
+}
+
+TEST(misuse)
+{
+	struct switchto_sched *sched = new_sched_with(NULL, 0, 2);
+
+	assert_int_equal(switchto_sched_step(NULL), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(switchto_sched_fd(NULL), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(switchto_sched_step(sched), -1);
+	assert_int_equal(errno, ENOTSUP);
+	assert_int_equal(switchto_sched_fd(sched), -1);
+	assert_int_equal(errno, ENOTSUP);
+	end(sched);
+
+	atomic_store(&ran, 0);
+	sched = without_slices(NULL, 0, 1);
+	spawn(sched, use_in_a_task, sched);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	spawn(sched, use_in_a_task, sched);
+	loop(sched);
+	assert_int_equal(atomic_load(&ran), 2);
+	spawn(sched, sleep_some, (void *)1L);
+	assert_int_equal(switchto_sched_step(sched), 1);
+	assert_int_equal(run_child(use_in_a_child, sched), 0);
+	loop(sched);
+	end(sched);
+}
+
+TEST(no_descriptor)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+	const unsigned int before = entries("/proc/self/fd");
+	struct rlimit limit, none;
+	const int next = dup(0);
+
+	close(next);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	for (int left = 0; left < 2; left++) {
+		none = (struct rlimit){ (rlim_t)(next + left), limit.rlim_max };
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+		assert_int_equal(switchto_sched_fd(sched), -1);
+		assert_int_equal(errno, EMFILE);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+		assert_int_equal(entries("/proc/self/fd"), before);
+	}
+	spawn(sched, count, NULL);
+	loop(sched);
+	assert_int_equal(entries("/proc/self/fd"), before + 2);
+	end(sched);
+}
