@@ -619,7 +619,7 @@ def slow_requests(root):
 
 def changing_file(root):
     """A file becomes longer or shorter as it is sent: nothing more is sent, or the connection ends."""
-    path, size = os.path.join(root, "changing"), 40 << 20
+    path, size = os.path.join(root, "changing"), (40 << 20) + 1
     with Server("--slots", "1", "--root", root, "http") as server:
         for shorter in (False, True):
             with open(path, "wb") as file:

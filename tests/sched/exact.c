@@ -1242,13 +1242,30 @@ static void *shoot(void *arg)
 	return arg;
 }
 
+static void open_later(void *arg)
+{
+	struct timespec time = soon();
+	int fd;
+
+	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+	fd = switchto_openat(AT_FDCWD, path, O_WRONLY, 0);
+	CHECK_EQ(&verdict, fd >= 0 ? 0 : errno, 0);
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
 static void call_under_fire(void *arg)
 {
 	const long long until = now_ns() + NSEC_PER_SEC / 2;
 	char byte;
+	int fifo;
 
 	target = pthread_self();
 	atomic_store(&aimed, true);
+	/* Of all that is done in a region, this can be interrupted. */
+	spawn(NULL, open_later, NULL);
+	fifo = switchto_openat(AT_FDCWD, path, O_RDONLY, 0);
+	CHECK_EQ(&verdict, fifo >= 0 ? 0 : errno, 0);
+	CHECK_EQ(&verdict, switchto_close(fifo), 0);
 	while (now_ns() < until) {
 		struct timespec time = in(NSEC_PER_SEC / 2000);
 		int fd = socket(AF_INET, SOCK_STREAM, 0), pair[2];
@@ -1296,9 +1313,12 @@ TEST(under_fire)
 	assert_int_equal(pipe(ends), 0);
 	terminal = posix_openpt(O_RDWR | O_NOCTTY);
 	assert_true(terminal >= 0);
+	make_path();
+	assert_int_equal(mkfifo(path, 0600), 0);
 	assert_int_equal(pthread_create(&thread, NULL, shoot, NULL), 0);
 	run_task_in_time(call_under_fire, NULL);
 	pthread_join(thread, NULL);
+	remove_path();
 	close_ends();
 	switchto_close(terminal);
 	close(fd);
