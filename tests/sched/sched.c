@@ -80,16 +80,14 @@ void spawn(struct switchto_sched *sched, void (*fn)(void *), void *arg)
 int run_by_steps(struct switchto_sched *sched, unsigned int *steps)
 {
 	struct pollfd events = { .fd = switchto_sched_fd(sched), .events = POLLIN };
-	int left;
+	int left = switchto_sched_step(sched);
 
-	*steps = 0;
-	do {
+	for (*steps = 1; left == 1; ++*steps) {
 		/* None of the tests lasts so long: a wakeup was lost. */
 		if (poll(&events, 1, 120000) != 1)
 			give_up("wanted something to do for a step, found nothing");
 		left = switchto_sched_step(sched);
-		++*steps;
-	} while (left == 1);
+	}
 	return left;
 }
 
