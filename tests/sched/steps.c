@@ -74,6 +74,8 @@ static void nap_until(struct timespec time)
 
 static atomic_int ran;
 
+static void nothing(void *arg) {}
+
 static void count(void *arg)
 {
 	atomic_fetch_add(&ran, 1);
@@ -551,6 +553,83 @@ TEST(idle_loop_sleeps)
 		close(ends[i][0]);
 		close(ends[i][1]);
 	}
+	end(sched);
+}
+
+/* A loop that polls @epoll has nothing to do: after a few steps, it sleeps. */
+static void settle_loop(struct switchto_sched *sched, int epoll)
+{
+	struct epoll_event event;
+
+	for (int steps = 0; epoll_wait(epoll, &event, 1, 0) == 1; steps++) {
+		assert_int_equal(switchto_sched_step(sched), 0);
+		assert_true(steps < 3);
+	}
+}
+
+/* What is in the queue then, nobody takes out. */
+TEST(dropped_between_steps)
+{
+	for (int edge = 0; edge < 2; edge++) {
+		struct switchto_sched *sched = new_stepped(NULL, 0);
+		struct epoll_event event = { .events = EPOLLIN | (edge ? EPOLLET : 0) };
+		const int epoll = epoll_create1(EPOLL_CLOEXEC);
+
+		atomic_store(&ran, 0);
+		assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, switchto_sched_fd(sched), &event),
+				 0);
+		for (int i = 0; i < 3; i++) {
+			assert_int_equal(switchto_end(spawn_handle(sched, count, NULL)), 0);
+			settle_loop(sched, epoll);
+		}
+		assert_int_equal(atomic_load(&ran), 0);
+		spawn(sched, count, NULL);
+		loop(sched);
+		assert_int_equal(atomic_load(&ran), 1);
+		close(epoll);
+		end(sched);
+	}
+}
+
+static struct switchto_task *_Atomic changed;
+
+/* The last changes come as the task ends. */
+static void *change_always(void *arg)
+{
+	const struct switchto_task_attr attr = { .priority = 1 };
+
+	while (!atomic_load(&over)) {
+		struct switchto_task *task = atomic_exchange(&changed, NULL);
+
+		if (!task)
+			continue;
+		while (switchto_task_set_attr(task, &attr) == 0)
+			;
+		CHECK_EQ(&verdict, errno, ESRCH);
+		atomic_fetch_add(&ran, 1);
+	}
+	return NULL;
+}
+
+TEST(changed_at_the_end)
+{
+	struct switchto_sched *sched = new_stepped(&switchto_priority, 0);
+	pthread_t thread;
+
+	atomic_store(&ran, 0);
+	atomic_store(&over, false);
+	assert_int_equal(pthread_create(&thread, NULL, change_always, NULL), 0);
+	for (int i = 0; i < LOOPS(300); i++) {
+		struct switchto_task *task = spawn_handle(sched, nothing, NULL);
+
+		atomic_store(&changed, task);
+		loop(sched);
+		AWAIT(atomic_load(&ran) > i);
+		settle(sched);
+		assert_int_equal(switchto_join(task), 0);
+	}
+	atomic_store(&over, true);
+	pthread_join(thread, NULL);
 	end(sched);
 }
 

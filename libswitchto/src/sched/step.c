@@ -76,8 +76,11 @@ static void arm(struct steps *steps, nsec_t time)
 	steps->armed = time;
 }
 
-/* Nobody polls from now on but the program. */
-static void rest(struct slot *slot)
+/*
+ * Nobody polls from now on but the program. If only @own tasks count, the caller's, none of those in the
+ * inbox and the queue is to run, and no step would take them out: a task that counts pushes later.
+ */
+static void rest(struct slot *slot, unsigned int own)
 {
 	struct steps *steps = slot->steps;
 
@@ -85,6 +88,8 @@ static void rest(struct slot *slot)
 	/* Paired with the exchange in switchto_inbox_wake(), as in begin_sleep(). */
 	atomic_store(&slot->asleep, 1);
 	window();
+	if (atomic_load(&slot->sched->tasks) <= own)
+		return;
 	/* An event even if the descriptor is readable: a loop may poll edge-triggered. */
 	if (atomic_load(&slot->inbox) || steps->more || (has_ready(slot) && !steps->holds_back))
 		switchto_inbox_wake(slot);
@@ -95,7 +100,7 @@ void switchto_step_ran(struct slot *slot)
 	if (!slot->steps)
 		return;
 	slot->steps->more = slot->steps->holds_back = false;
-	rest(slot);
+	rest(slot, 0);
 }
 
 /* --- the calls --- */
@@ -160,7 +165,7 @@ static int begin_fd(struct slot *slot)
 		end_fd(steps);
 		return error;
 	}
-	rest(slot);
+	rest(slot, 0);
 	return 0;
 }
 
@@ -220,7 +225,7 @@ static int step(struct worker *me, struct slot *slot, bool *left)
 		}
 	}
 	/* Before it counts no longer: the end of a hold is an event from now on. */
-	rest(slot);
+	rest(slot, 1);
 	/* It is not in the scheduler, whatever its TID is for. */
 	atomic_store_explicit(&slot->tid, 0, memory_order_relaxed);
 	*left = atomic_fetch_sub(&sched->tasks, 1) > 1;
