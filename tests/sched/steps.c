@@ -787,6 +787,53 @@ TEST(policy_holds_back)
 	end(sched);
 }
 
+static struct switchto_sched *destroyed;
+static atomic_bool picks;
+
+static void *destroy_other(void *arg)
+{
+	AWAIT(atomic_load(&picks));
+	CHECK_EQ(&verdict, switchto_sched_destroy(destroyed), 0);
+	atomic_store(&over, true);
+	return NULL;
+}
+
+/* It may still have a task of the other scheduler in hand. */
+static struct switchto_entry *pick_slowly(void *queue)
+{
+	const struct timespec time = { .tv_nsec = 100 * MSEC };
+
+	if (destroyed && !atomic_exchange(&picks, true)) {
+		nanosleep(&time, NULL);
+		CHECK(&verdict, !atomic_load(&over));
+	}
+	return switchto_fifo.pick(queue);
+}
+
+/* As it waits for a run. */
+TEST(destruction_waits_for_a_step)
+{
+	struct switchto_policy policy = switchto_fifo;
+	struct switchto_sched *sched;
+	pthread_t thread;
+
+	atomic_store(&picks, false);
+	atomic_store(&over, false);
+	policy.pick = pick_slowly;
+	destroyed = NULL;
+	sched = new_stepped(&policy, 0);
+	/* All was over then. */
+	spawn(sched, nothing, NULL);
+	assert_int_equal(switchto_sched_run(sched), 0);
+	destroyed = new_stepped(NULL, 0);
+	spawn(sched, nothing, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, destroy_other, NULL), 0);
+	loop(sched);
+	pthread_join(thread, NULL);
+	assert_true(atomic_load(&over));
+	end(sched);
+}
+
 static void *lose_it(void *queue)
 {
 	return queue ? NULL : queue;
