@@ -891,10 +891,21 @@ TEST(files)
 
 /* --- errors --- */
 
+static int known_fd;
+
+/* It can be had at any time, but not made. */
+static void use_fd(struct switchto_sched *sched)
+{
+	if (known_fd == -1)
+		CHECK_ERR(&verdict, switchto_sched_fd(sched), EBUSY);
+	else
+		CHECK_EQ(&verdict, switchto_sched_fd(sched), known_fd);
+}
+
 static void *use_meanwhile(void *sched)
 {
 	CHECK_ERR(&verdict, switchto_sched_step(sched), EBUSY);
-	CHECK_ERR(&verdict, switchto_sched_fd(sched), EBUSY);
+	use_fd(sched);
 	CHECK_ERR(&verdict, switchto_sched_run(sched), EBUSY);
 	CHECK_ERR(&verdict, switchto_sched_destroy(sched), EBUSY);
 	atomic_store(&over, true);
@@ -908,7 +919,7 @@ static void use_in_a_task(void *sched)
 
 	CHECK_ERR(&verdict, switchto_sched_step(sched), EPERM);
 	CHECK_ERR(&verdict, switchto_sched_step(other), EPERM);
-	CHECK_ERR(&verdict, switchto_sched_fd(sched), EBUSY);
+	use_fd(sched);
 	CHECK(&verdict, switchto_sched_fd(other) >= 0);
 	CHECK_EQ(&verdict, switchto_sched_destroy(other), 0);
 	/* If it blocked, the step would be over. */
@@ -944,9 +955,11 @@ TEST(misuse)
 	end(sched);
 
 	atomic_store(&ran, 0);
+	known_fd = -1;
 	sched = without_slices(NULL, 0, 1);
 	spawn(sched, use_in_a_task, sched);
 	assert_int_equal(switchto_sched_run(sched), 0);
+	known_fd = switchto_sched_fd(sched);
 	spawn(sched, use_in_a_task, sched);
 	loop(sched);
 	assert_int_equal(atomic_load(&ran), 2);

@@ -115,14 +115,20 @@ static int cannot_step(const struct switchto_sched *sched)
 	return sched->slots > 1 ? ENOTSUP : 0;
 }
 
-static struct steps *new_steps(void)
+/* NULL: there is no memory. */
+static struct steps *steps_of(struct slot *slot)
 {
-	struct steps *steps = calloc(1, sizeof(*steps));
+	struct steps *steps = slot->steps;
 
-	if (steps) {
-		steps->epoll = steps->timer = -1;
-		steps->armed = NEVER;
-	}
+	if (steps)
+		return steps;
+	steps = calloc(1, sizeof(*steps));
+	if (!steps)
+		return NULL;
+	steps->epoll = steps->timer = -1;
+	steps->armed = NEVER;
+	/* For known_fd(). */
+	__atomic_store_n(&slot->steps, steps, __ATOMIC_RELEASE);
 	return steps;
 }
 
@@ -146,12 +152,9 @@ void switchto_step_end(struct slot *slot)
 static int begin_fd(struct slot *slot)
 {
 	struct epoll_event event = { .events = EPOLLIN };
-	struct steps *steps;
+	struct steps *steps = steps_of(slot);
 	int error;
 
-	if (!slot->steps)
-		slot->steps = new_steps();
-	steps = slot->steps;
 	if (!steps)
 		return ENOMEM;
 	if (steps->epoll != -1)
@@ -166,17 +169,29 @@ static int begin_fd(struct slot *slot)
 		return error;
 	}
 	rest(slot, 0);
+	atomic_store(&steps->shown, true);
 	return 0;
+}
+
+/* Whatever the scheduler does meanwhile: if @running were set, a step would fail. */
+static int known_fd(struct slot *slot)
+{
+	struct steps *steps = __atomic_load_n(&slot->steps, __ATOMIC_ACQUIRE);
+
+	return steps && atomic_load(&steps->shown) ? steps->epoll : -1;
 }
 
 int switchto_sched_fd(struct switchto_sched *sched)
 {
 	struct slot *slot;
-	int error = cannot_step(sched);
+	int error = cannot_step(sched), fd;
 
 	if (error)
 		return fail(error);
 	slot = &sched->slot[0];
+	fd = known_fd(slot);
+	if (fd != -1)
+		return fd;
 	if (atomic_exchange(&sched->running, true))
 		return fail(EBUSY);
 	error = begin_fd(slot);
@@ -187,11 +202,8 @@ int switchto_sched_fd(struct switchto_sched *sched)
 /* 0 or an error number. */
 static int begin_step(struct worker *me, struct slot *slot)
 {
-	struct steps *steps;
+	struct steps *steps = steps_of(slot);
 
-	if (!slot->steps)
-		slot->steps = new_steps();
-	steps = slot->steps;
 	if (!steps)
 		return ENOMEM;
 	/* Its queue is empty: no task has run yet, or all have ended. */

@@ -24,6 +24,7 @@ struct steps {
 	bool more;	 /* there may be events that it has not taken */
 	bool holds_back; /* the policy has given no task, but has some */
 	atomic_bool runs;
+	atomic_bool shown; /* there is the descriptor, for good */
 };
 
 /* A run ends: the next one to run tasks may be a step. Inside of @slot. */
