@@ -528,6 +528,22 @@ void stepped(void **)
 			assert_int_equal(given.use_count(), 1);
 		}
 	}
+	{
+		// The loop is to end: a task waits for long, another one has not begun.
+		switchto::scheduler sched(1);
+		pollfd events = { sched.fd(), POLLIN, 0 };
+
+		sched.spawn_detached([given] { switchto::this_task::sleep_for(1h); });
+		assert_true(sched.step());
+		sched.spawn_detached([given] { switchto::this_task::sleep_for(1h); });
+		sched.stop(true);
+		while (sched.step())
+			assert_int_equal(poll(&events, 1, 60000), 1);
+		assert_int_equal(given.use_count(), 1);
+		// One that is given back before it begins makes no work.
+		sched.restart();
+		const switchto::task dropped = sched.spawn([] { WANT(false); });
+	}
 	in_task([given, &ran] {
 		switchto::scheduler other(1);
 

@@ -499,9 +499,9 @@ public:
 	}
 	scheduler(const scheduler &) = delete;
 	scheduler &operator=(const scheduler &) = delete;
-	// Drops detached tasks that have not begun, as after an exception of run(). There must be
-	// no others any more, unless exit() ends the program: declare a switchto::task after its
-	// scheduler.
+	// Drops detached tasks that have not begun, as after an exception of run(), if there was no
+	// step(). There must be no others any more, unless exit() ends the program: declare a
+	// switchto::task after its scheduler.
 	~scheduler()
 	{
 		early_.clear();
@@ -529,7 +529,11 @@ public:
 		errno = error;
 		detail::check(result, "switchto_sched_run");
 	}
-	// As switchto_sched_step() and switchto_sched_fd(). False: there are no tasks or work_guards.
+	// As switchto_sched_step() and switchto_sched_fd(). False: there are no tasks or work_guards. A
+	// loop that ends before calls stop(true), and goes on with steps until there are none.
+	// Between steps, nobody runs tasks. So the thread of the loop must not wait for a task then: not
+	// by join(), nor by the destructor of a switchto::task or future whose task has begun, nor by
+	// assigning to it. cancel() such a task, and give its handle back when the task has ended.
 	bool step()
 	{
 		std::vector<task> early;
@@ -546,10 +550,13 @@ public:
 		if (result != -1) {
 			for (task &own : early)
 				own.detach();
-		} else if (first) {
+		} else {
 			const std::lock_guard<std::mutex> guard(lock_);
-			running_--;
-			stepped_ = false;
+			if (first) {
+				running_--;
+				stepped_ = false;
+			}
+			// Also those that a run() gave back: it might be a long wait to drop them here.
 			if (!early.empty())
 				early.swap(early_);
 		}
