@@ -76,10 +76,12 @@ static void count(void *arg)
 
 static void step(uv_poll_t *poll, int status, int events)
 {
-	struct switchto_sched *sched = poll->data;
+	const int left = switchto_sched_step(poll->data);
 
+	if (left == -1)
+		perror("wanted a step");
 	/* One that goes on for ever would stay, and wait for tasks of others. */
-	if (switchto_sched_step(sched) != 1)
+	if (left != 1)
 		uv_close((uv_handle_t *)poll, NULL);
 }
 
