@@ -448,17 +448,25 @@ int switchto_sched_release(struct switchto_sched *sched);
  * of switchto_sched_fd() is readable, instead of switchto_sched_run(). The caller waits meanwhile. Tasks
  * run until none is ready, or for about a millisecond. If a task computes for longer, or blocks, the
  * step ends when the task gives way or loses its slot, as it would to other tasks; then it may go on
- * beside the loop. Between two steps no other task runs, and idle_ns of switchto_slot_stats() goes on.
+ * beside the loop. A task that computes loses its slot after its slice, 10 ms by default, and never with
+ * SWITCHTO_NO_SLICE: then the loop stands still. Between two steps no other task runs, and idle_ns of
+ * switchto_slot_stats() goes on. A step that ends the last task ends the scheduler's monitor, too, and
+ * waits for the end of this thread; switchto_sched_hold() spares that.
  *
  * The caller's thread is as that of switchto_sched_run(), but each step may be of another thread, one at
- * a time. It must not wait for a task between two steps, by switchto_join() or with a mutex for example:
- * nobody would run the task. switchto_sched_run() may follow steps, and runs the tasks that are left.
+ * a time. It must not wait for a task between two steps, by switchto_join(), by switchto_end() of a task
+ * that has begun, or with a mutex for example: nobody would run the task. A loop that is to end calls
+ * switchto_sched_stop() with SWITCHTO_STOP_CANCEL, and goes on until a step returns 0. A step may take a
+ * switchto_resume() of the caller's thread as its own: then that resume is lost. switchto_sched_run() may
+ * follow steps, and runs the tasks that are left.
  *
  * Return: 1, there are tasks or holds left; 0, there are none, and switchto_sched_destroy() is possible;
  * or -1 and errno: EBUSY, another call steps or runs the scheduler, or makes its descriptor; EPERM, the
  * caller is a task, or the scheduler was created before a fork() in the parent; EINVAL, @sched is NULL;
  * ENOTSUP, it has several slots; EAGAIN, ENOMEM, there are tasks, and no thread for them; or an
- * initialization error of the core (switchto.h). After an error the tasks are as before.
+ * initialization error of the core (switchto.h). After an error the tasks are as before, and the step is
+ * to be repeated: at once after EBUSY, as the event may be gone; some time later after EAGAIN and ENOMEM,
+ * as the descriptor stays readable.
  */
 int switchto_sched_step(struct switchto_sched *sched);
 
@@ -471,10 +479,13 @@ int switchto_sched_step(struct switchto_sched *sched);
  * polls for input, level- or edge-triggered, and steps once for each event.
  *
  * The descriptor is an instance of epoll(7), the same for each call, close-on-exec. It is the
- * scheduler's: only poll it, and do so no longer when the scheduler is destroyed.
+ * scheduler's: only poll it, and do so no longer when the scheduler is destroyed. It takes two of the five
+ * levels to which instances of epoll can be nested. Any thread may call this, also a task.
  *
- * Return: the descriptor, or -1 and errno as switchto_sched_step() has them, but of a task, too; or
- * EMFILE, ENFILE, ENOMEM, ENOSPC, no descriptor, memory or watch of epoll left. It takes two descriptors.
+ * Return: the descriptor, or -1 and errno: EBUSY, there is none yet, and another call steps or runs the
+ * scheduler, or makes it; EPERM, the scheduler was created before a fork() in the parent; EINVAL, @sched
+ * is NULL; ENOTSUP, it has several slots; EMFILE, ENFILE, ENOMEM, ENOSPC, no descriptor, memory or watch
+ * of epoll left. It takes two descriptors.
  */
 int switchto_sched_fd(struct switchto_sched *sched);
 
