@@ -133,7 +133,8 @@ static void try_strays(void)
 			done(-1);
 		CHECK_EQ(&verdict, write(pair[1], "x", 1), 1);
 		other = dup(pair[0]);
-		CHECK_EQ(&verdict, close(pair[0]), 0);
+		/* Not close(): the monitor may look at the descriptor, which TSan takes for a race. */
+		CHECK_EQ(&verdict, syscall(SYS_close, pair[0]), 0);
 		soon = in(NSEC_PER_SEC / 2000);
 		done(switchto_sleep_until(&soon));
 		CHECK_EQ(&verdict, close(pair[1]), 0);
