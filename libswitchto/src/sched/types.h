@@ -190,7 +190,7 @@ struct slot {
 	struct worker *spare; /* an idle one, for the next task that begins: needs no lock */
 	struct switchto_task *begins; /* its dispatcher is to make a worker for this one */
 	bool waited;		      /* its last task that was to begin found no worker */
-	struct steps *steps; /* NULL: it runs without steps */
+	struct steps *steps;	      /* NULL: it runs without steps */
 	void *queue;
 	bool is_fifo;	 /* the policy, whose functions are in line then; never after a step */
 	bool has_policy; /* its queue is ready for use */
