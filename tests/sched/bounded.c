@@ -1139,47 +1139,12 @@ TEST(children_are_spread)
 
 /* --- policies --- */
 
-struct throttle {
-	struct switchto_entry *first;
-	long long next;
-};
-
-static void throttle_enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
-{
-	struct throttle *throttle = queue;
-
-	entry->next = throttle->first;
-	throttle->first = entry;
-}
-
-/* Holds tasks back: one in 5 ms. */
-static struct switchto_entry *throttle_pick(void *queue)
-{
-	struct throttle *throttle = queue;
-	struct switchto_entry *entry = throttle->first;
-	const long long now = now_ns();
-
-	if (!entry || now < throttle->next)
-		return NULL;
-	throttle->next = now + 5 * MSEC;
-	throttle->first = entry->next;
-	return entry;
-}
-
-static const struct switchto_policy throttle = {
-	.name = "throttle",
-	.queue_size = sizeof(struct throttle),
-	.enqueue = throttle_enqueue,
-	.pick = throttle_pick,
-	.steal = throttle_pick,
-};
-
 TEST(policy_may_hold_back)
 {
 	static const unsigned int flags[] = { 0, SWITCHTO_STEAL, SWITCHTO_MEASURE };
 
 	for (int i = 0; i < 3; i++) {
-		struct switchto_sched *sched = new_sched_with(&throttle, flags[i], slots);
+		struct switchto_sched *sched = new_sched_with(&throttled, flags[i], slots);
 		const long long begun = now_ns();
 
 		begin();
@@ -1194,7 +1159,7 @@ TEST(policy_may_hold_back)
 
 TEST(policy_without_functions)
 {
-	struct switchto_policy policies[] = { throttle, throttle };
+	struct switchto_policy policies[] = { throttled, throttled };
 	struct switchto_sched *sched;
 
 	policies[0].enqueue = NULL;

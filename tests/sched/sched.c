@@ -202,6 +202,40 @@ unsigned int entries(const char *path)
 	return count;
 }
 
+struct throttle {
+	struct switchto_entry *first;
+	long long next;
+};
+
+static void throttle_enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
+{
+	struct throttle *throttle = queue;
+
+	entry->next = throttle->first;
+	throttle->first = entry;
+}
+
+static struct switchto_entry *throttle_pick(void *queue)
+{
+	struct throttle *throttle = queue;
+	struct switchto_entry *entry = throttle->first;
+	const long long now = now_ns();
+
+	if (!entry || now < throttle->next)
+		return NULL;
+	throttle->next = now + 5 * MSEC;
+	throttle->first = entry->next;
+	return entry;
+}
+
+const struct switchto_policy throttled = {
+	.name = "throttle",
+	.queue_size = sizeof(struct throttle),
+	.enqueue = throttle_enqueue,
+	.pick = throttle_pick,
+	.steal = throttle_pick,
+};
+
 static long long time_of(clockid_t clock)
 {
 	struct timespec time;

@@ -27,6 +27,9 @@ struct switchto_sched *new_sched_with(const struct switchto_policy *policy, unsi
 struct switchto_sched *without_slices(const struct switchto_policy *policy, unsigned int flags,
 				      unsigned int slots_wanted);
 
+/* Holds tasks back: picks one in 5 ms. */
+extern const struct switchto_policy throttled;
+
 /* How often the monitor, or a region's begin, took the first slot. Needs SWITCHTO_MEASURE. */
 unsigned long long retakes_of(struct switchto_sched *sched);
 

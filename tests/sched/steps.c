@@ -748,42 +748,9 @@ TEST(each_policy)
 	}
 }
 
-struct throttle {
-	struct switchto_entry *first;
-	long long next;
-};
-
-static void throttle_enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
-{
-	struct throttle *throttle = queue;
-
-	entry->next = throttle->first;
-	throttle->first = entry;
-}
-
-/* Holds tasks back: one in 5 ms. */
-static struct switchto_entry *throttle_pick(void *queue)
-{
-	struct throttle *throttle = queue;
-	struct switchto_entry *entry = throttle->first;
-	const long long now = now_ns();
-
-	if (!entry || now < throttle->next)
-		return NULL;
-	throttle->next = now + 5 * MSEC;
-	throttle->first = entry->next;
-	return entry;
-}
-
 TEST(policy_holds_back)
 {
-	static const struct switchto_policy policy = {
-		.name = "throttle",
-		.queue_size = sizeof(struct throttle),
-		.enqueue = throttle_enqueue,
-		.pick = throttle_pick,
-	};
-	struct switchto_sched *sched = new_stepped(&policy, 0);
+	struct switchto_sched *sched = new_stepped(&throttled, 0);
 	const long long begun = now_ns();
 	unsigned int steps;
 
