@@ -28,6 +28,10 @@ want_tool nm binutils
 want_tool readelf binutils
 [ -n "$update" ] || want_tool clang clang
 cd "$top"
+# What an exported function takes and gives is in a header: the compiler compares it with the source.
+want_tracked 'libswitchto/include/*' 'libswitchto/abi/*' '*.map' 'debian/*.symbols' CMakeLists.txt libswitchto/CMakeLists.txt
+want_changed abidw tests/static/lib.sh "${tracked[@]}"
+[ -n "$update" ] || [ ${#changed[@]} -gt 0 ] || exit 0
 want_work
 
 # Only types that the public headers declare, and nothing about where and by what the
@@ -97,4 +101,5 @@ for lib in "${libraries[@]}"; do
 	done
 	! symbols_differ "$work/gcc/libswitchto/$lib.so" debian/"$lib"[0-9]*.symbols || status=1
 done
+[ $status -ne 0 ] || remember_passed
 exit $status
