@@ -5,6 +5,7 @@
  */
 #include "sched.h"
 
+#include <limits.h>
 #include <sys/socket.h>
 
 enum { TICKS = 50, PINGS = 30, FEW = 10, MEGABYTE = 1 << 20 };
@@ -947,6 +948,7 @@ TEST(stopped_process_is_no_hog)
 enum { ROUND_TRIPS = 20000 };
 
 static struct switchto_chan *there, *back;
+static long long round_trip;
 
 static void bounce(void *arg)
 {
@@ -962,18 +964,18 @@ static void play(void *arg)
 	int item = 0;
 
 	spawn(NULL, bounce, NULL);
-	for (int i = 0; i < LOOPS(ROUND_TRIPS); i++) {
+	for (int i = 0; i < LOOPS(ROUND_TRIPS / 5); i++) {
 		CHECK_EQ(&verdict, switchto_chan_send(there, &item, NULL), 0);
 		CHECK_EQ(&verdict, switchto_chan_recv(back, &item, NULL), 0);
 	}
-	print_message("a channel's round trip: %lld ns\n", (now_ns() - begun) / LOOPS(ROUND_TRIPS));
+	round_trip = (now_ns() - begun) / LOOPS(ROUND_TRIPS / 5);
 	CHECK_EQ(&verdict, switchto_chan_close(there), 0);
 }
 
-/* Two tasks that run in turn are not torn apart each time. */
-TEST(ping_pong_is_not_stolen)
+/* How many steals there were. */
+static unsigned long long ping_pong(unsigned int flags)
 {
-	struct switchto_sched *sched = with_slice(0, slots + 1, SWITCHTO_STEAL | SWITCHTO_MEASURE);
+	struct switchto_sched *sched = with_slice(0, slots + 1, flags | SWITCHTO_MEASURE);
 	unsigned long long steals = 0;
 
 	assert_int_equal(switchto_chan_create(&there, sizeof(int), 0), 0);
@@ -987,10 +989,30 @@ TEST(ping_pong_is_not_stolen)
 		steals += stats.steals;
 	}
 	run_tasks(sched);
-	print_message("%llu steals\n", steals);
-	assert_true(steals < (unsigned int)LOOPS(ROUND_TRIPS) / 20);
 	switchto_chan_destroy(there);
 	switchto_chan_destroy(back);
+	return steals;
+}
+
+/* Two tasks that run in turn are not torn apart each time, and no other slot gets in their way. */
+TEST(ping_pong_is_not_stolen)
+{
+	long long alone = LLONG_MAX, stolen = LLONG_MAX;
+
+	for (int i = 0; i < 5; i++) {
+		unsigned long long steals;
+
+		ping_pong(0);
+		alone = round_trip < alone ? round_trip : alone;
+		steals = ping_pong(SWITCHTO_STEAL);
+		stolen = round_trip < stolen ? round_trip : stolen;
+		print_message("%llu steals\n", steals);
+		assert_true(steals < (unsigned int)LOOPS(ROUND_TRIPS / 5) / 20);
+	}
+	print_message("a channel's round trip: %lld ns, with SWITCHTO_STEAL %lld ns\n", alone,
+		      stolen);
+	/* 1.1 is promised, but the machine may be busy. Torn apart, they took 3 to 6 times as long. */
+	assert_true(stolen < 2 * alone);
 }
 
 static void *spawn_from_outside(void *sched)
