@@ -3,6 +3,7 @@
 """Echo servers on this machine's own kernel, one after the other, in rounds; and their table."""
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -34,8 +35,22 @@ LOADS = (
     ("64 connections, the server on one CPU, the load on the other", 64, 60000, ["--apart"]),
     ("1,000 connections", 1000, 60000, []),
     ("64 connections, every 16th request blocks for 1 ms", 64, 30000, ["--block", "1000"]),
+    ("64 connections, beside a busy loop for each CPU", 64, 30000, []),
 )
 FIGURES = ("requests_per_s", "server_ns", "clients_ns", "p50", "p99")
+
+
+@contextlib.contextmanager
+def busy_loops(count):
+    """Each in a session, and so in a scheduling group, of its own."""
+    hogs = [subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True)
+            for _ in range(count)]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
 
 
 def measure(programs, out, rounds):
@@ -47,10 +62,12 @@ def measure(programs, out, rounds):
                 if not os.path.exists(path):
                     continue
                 print(f"round {number + 1} of {rounds}: {load}: {title}", flush=True)
-                text = subprocess.run(
-                    [os.path.join(programs, "load"), *options, str(connections), str(requests),
-                     path, *command[1:]], env={**os.environ, "SWITCHTO_ENGINE": "epoll", **env},
-                    stdout=subprocess.PIPE, timeout=300, check=True).stdout
+                with busy_loops(os.cpu_count() if "beside" in load else 0):
+                    text = subprocess.run(
+                        [os.path.join(programs, "load"), *options, str(connections),
+                         str(requests), path, *command[1:]],
+                        env={**os.environ, "SWITCHTO_ENGINE": "epoll", **env},
+                        stdout=subprocess.PIPE, timeout=300, check=True).stdout
                 run = json.loads(text)
                 row = found.setdefault((load, title), {"load": load, "server": title})
                 for name in FIGURES:

@@ -19,7 +19,7 @@ STATE = {"kernel": "", "CPU": "", "hypervisor": "hypervisor ", "SMT": "SMT ", "p
          "load average before": "load average before "}
 PERCENTILES = ("p50", "p99", "p99.9")
 TASKS = "**tasks**, a slot for each CPU"
-PLAIN, APART, MANY, BLOCK = (load[0] for load in LOADS)
+PLAIN, APART, MANY, BLOCK, HOGS = (load[0] for load in LOADS)
 
 
 # ---------------------------------------------------------------- a run -> docs/host.json
@@ -150,13 +150,14 @@ class Host:
         rows = []
         for server in dict.fromkeys(server for load, server in self.runs if load != APART):
             cells = []
-            for load in (PLAIN, MANY, BLOCK):
+            for load in (PLAIN, MANY, BLOCK, HOGS):
                 run, ratio = self.runs.get((load, server), {}), self.to_threads(load, server)
                 cells += [figure(run.get("requests_per_s")) + (f" ({ratio})" if ratio else ""),
                           figure([value / 1000 for value in run.get("p99", [])])]
             rows.append([server, *cells])
         return table(["server", "64 connections", "p99", "1,000 connections", "p99",
-                      "64, every 16th blocks for 1 ms", "p99"], rows)
+                      "64, every 16th blocks for 1 ms", "p99",
+                      "64, beside a busy loop for each CPU", "p99"], rows)
 
     def servers_apart(self):
         rows = []
