@@ -29,13 +29,14 @@ SERVERS = (
 ANNOUNCED = (("tasks on one slot, announced, free", ["tasks", "announced"], {"SWITCHTO_PLACE": "free"}),
              ("tasks on one slot, announced", ["tasks", "announced"], {}),
              ("**tasks**, announced, a slot for each CPU", ["tasks", "announced", "slots"], {}))
+HOGS = "64 connections, beside a busy loop for each CPU"
 # Title, connections, requests, options of load
 LOADS = (
     ("64 connections", 64, 60000, []),
     ("64 connections, the server on one CPU, the load on the other", 64, 60000, ["--apart"]),
     ("1,000 connections", 1000, 60000, []),
     ("64 connections, every 16th request blocks for 1 ms", 64, 30000, ["--block", "1000"]),
-    ("64 connections, beside a busy loop for each CPU", 64, 30000, []),
+    (HOGS, 64, 30000, []),
 )
 FIGURES = ("requests_per_s", "server_ns", "clients_ns", "p50", "p99")
 
@@ -62,7 +63,7 @@ def measure(programs, out, rounds):
                 if not os.path.exists(path):
                     continue
                 print(f"round {number + 1} of {rounds}: {load}: {title}", flush=True)
-                with busy_loops(os.cpu_count() if "beside" in load else 0):
+                with busy_loops(os.cpu_count() if load == HOGS else 0):
                     text = subprocess.run(
                         [os.path.join(programs, "load"), *options, str(connections),
                          str(requests), path, *command[1:]],

@@ -9,7 +9,7 @@ import time
 
 import kept
 import results
-from echo_host import FIGURES, LOADS, THREADS
+from echo_host import FIGURES, HOGS, LOADS, THREADS
 from render import table
 from results import FREE, ONE_CPU, TITLES, TOGETHER
 
@@ -19,7 +19,7 @@ STATE = {"kernel": "", "CPU": "", "hypervisor": "hypervisor ", "SMT": "SMT ", "p
          "load average before": "load average before "}
 PERCENTILES = ("p50", "p99", "p99.9")
 TASKS = "**tasks**, a slot for each CPU"
-PLAIN, APART, MANY, BLOCK, HOGS = (load[0] for load in LOADS)
+PLAIN, APART, MANY, BLOCK, _ = (load[0] for load in LOADS)
 
 
 # ---------------------------------------------------------------- a run -> docs/host.json

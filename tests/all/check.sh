@@ -74,9 +74,10 @@ build() { # PRESET
 only=${TEST_ONLY:-}
 
 others='^(sched|packets|example)\.'
+# What takes long, and an edit of the library seldom breaks.
 more='^(install|readme|find\.live|fuzz_futex|torture_delays|sched\.(bounded|exact|differential)\.(4|stepped)\.[a-z-]*)$'
-# With a sanitizer, the layer has two slots, and no foreign loop but in its own test; so without one
-# there may be the others. ThreadSanitizer is for what the protocols are for.
+# With a sanitizer and in the VM, the layer has two slots, and no foreign loop but in its own test;
+# without one, the other numbers. ThreadSanitizer is for what the protocols are for.
 two_slots='\.2\.[a-z-]*$'
 other_slots='\.([14]|stepped)\.[a-z-]*$'
 protocols='^(suite\.wake-wait|place\.(events\.)?wake-wait|delay_points\..*|door\..*|sched\.[a-z_]*(\.2)?\.wake-wait)$'
