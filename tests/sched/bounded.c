@@ -1001,8 +1001,8 @@ TEST(ping_pong_is_not_stolen)
 	unsigned long long steals = 0;
 	unsigned int rounds;
 
-	/* 1.1 is promised, but the machine may be busy. Torn apart, they took 3 to 6 times as long. */
-	for (rounds = 0; rounds < 5 || (rounds < 50 && stolen >= 2 * alone); rounds++) {
+	/* 1.1 is promised, but the machine may be busy. Torn apart, they took 2 to 6 times as long. */
+	for (rounds = 0; rounds < 5 || (rounds < 50 && stolen >= alone + alone / 2); rounds++) {
 		ping_pong(0);
 		alone = round_trip < alone ? round_trip : alone;
 		steals += ping_pong(SWITCHTO_STEAL);
@@ -1011,7 +1011,7 @@ TEST(ping_pong_is_not_stolen)
 	print_message("a channel's round trip: %lld ns, with SWITCHTO_STEAL %lld ns, %llu steals\n",
 		      alone, stolen, steals);
 	assert_true(steals < rounds * (unsigned int)LOOPS(ROUND_TRIPS) / 20);
-	assert_true(stolen < 2 * alone);
+	assert_true(stolen < alone + alone / 2);
 }
 
 static void *spawn_from_outside(void *sched)
