@@ -89,6 +89,11 @@ list "hangs check echo 'support.c: a case: hangs'; seq 10; false"
 expect 8 '^1:support.c: a case: hangs$' ./check
 list 'long-x long false'
 expect 8 "^alone: vm/test --long --kernel 7.3 -R '\^long-x\\$'$" vm/test --long --kernel 7.3
+# A test asks for the names of all.
+list 'fails check false' "names check $scratch/vm/test -N"
+expect 8 'names passed' vm/test -j 1
+sed -n '/^Errors while/,$p' out | grep -q '^fails: found status 1' ||
+	{ echo "FAIL: wanted the failure in the last lines, found: $(tail -n 5 out)"; failed=1; }
 # A skipped test would be a promise that is not kept.
 list 'skips test echo nothing here; exit 77'
 expect 8 '^skips: found status 77' vm/test

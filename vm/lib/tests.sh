@@ -55,5 +55,5 @@ run_tests() { # CTEST-OPTION...
 	find "$log" -name '*.log' -newer "$log/cmake.log" -exec grep -HE '^left out: |booting once more|run [0-9] of 3 is void$' {} + |
 		sed -E "s,^$log/(.*)\.log:,$me: \1: ," >&2 || true
 	# Of a remote run, often only the end is to be had.
-	cat "$log"/*.failed 2> /dev/null >&2 || true
+	cat "$log"/*.failed >&2 2> /dev/null || true
 }
