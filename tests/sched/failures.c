@@ -385,6 +385,49 @@ TEST(monitor_does_not_oversleep)
 	assert_true(least < NSEC_PER_SEC / 200);
 }
 
+/* --- a step that begins when the monitor goes to rest --- */
+
+static atomic_bool computed;
+
+static void compute(void *arg)
+{
+	const long long until = thread_cpu_ns() + 300 * NSEC_PER_SEC / 1000;
+
+	atomic_store(&begun, true);
+	while (thread_cpu_ns() < until)
+		;
+	atomic_store(&computed, true);
+}
+
+/* If it did rest, the task would keep the loop. */
+TEST(monitor_rests_not_beside_a_step)
+{
+	struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
+	unsigned int steps;
+	char byte;
+
+	others = true;
+	assert_int_equal(pipe(wakes), 0);
+	for (int i = 0; i < 3; i++) {
+		atomic_store(&begun, false);
+		atomic_store(&computed, false);
+		assert_int_equal(switchto_sched_hold(sched), 0);
+		spawn(sched, nothing, NULL);
+		assert_int_equal(switchto_sched_step(sched), 1);
+		assert_int_equal(switchto_sched_release(sched), 0);
+		/* It looks, as the hold was there until now. */
+		atomic_store(&looks, 1);
+		assert_int_equal(read(wakes[0], &byte, 1), 1);
+		spawn(sched, compute, NULL);
+		assert_int_equal(switchto_sched_step(sched), 1);
+		assert_false(atomic_load(&computed));
+		assert_int_equal(run_by_steps(sched, &steps), 0);
+	}
+	close(wakes[0]);
+	close(wakes[1]);
+	assert_int_equal(switchto_sched_destroy(sched), 0);
+}
+
 /* --- a task in a blocking region makes calls, and its slot is another one's --- */
 
 static struct switchto_sem posted;

@@ -489,6 +489,38 @@ TEST(computing_task_does_not_keep_the_loop)
 	end(sched);
 }
 
+/* How often threads of the process have gone to sleep. */
+static long sleeps(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return usage.ru_nvcsw;
+}
+
+/* It is there for the next task that computes. */
+TEST(monitor_rests_without_tasks)
+{
+	struct switchto_sched *sched = new_stepped(NULL, 0);
+
+	for (int i = 0; i < 3; i++) {
+		long before;
+
+		atomic_store(&over, false);
+		spawn(sched, compute, (void *)200L);
+		assert_int_equal(switchto_sched_step(sched), 1);
+		assert_false(atomic_load(&over));
+		loop(sched);
+		/* It looks once more. */
+		usleep(50000);
+		before = sleeps();
+		/* With a task, it looks every 10 ms. */
+		usleep(500000);
+		assert_true(sleeps() - before < 10);
+	}
+	end(sched);
+}
+
 TEST(blocking_task_does_not_keep_the_loop)
 {
 	for (intptr_t region = 0; region < 2; region++) {

@@ -450,8 +450,8 @@ int switchto_sched_release(struct switchto_sched *sched);
  * step ends when the task gives way or loses its slot, as it would to other tasks; then it may go on
  * beside the loop. A task that computes loses its slot after its slice, 10 ms by default, and never with
  * SWITCHTO_NO_SLICE: then the loop stands still. Between two steps no other task runs, and idle_ns of
- * switchto_slot_stats() goes on. A step that ends the last task ends the scheduler's monitor, too, and
- * waits for the end of this thread; switchto_sched_hold() spares that.
+ * switchto_slot_stats() goes on. The scheduler's monitor, a thread, sleeps between steps while there are
+ * no tasks; it ends with switchto_sched_run() or switchto_sched_destroy().
  *
  * The caller's thread is as that of switchto_sched_run(), but each step may be of another thread, one at
  * a time. It must not wait for a task between two steps, by switchto_join(), by switchto_end() of a task

@@ -337,6 +337,31 @@ static void set_name(const struct switchto_sched *sched)
 	pthread_setname_np(pthread_self(), name);
 }
 
+/* Between steps, without a task. */
+static bool has_nothing(struct switchto_sched *sched)
+{
+	return !atomic_load(&sched->running) && !atomic_load(&sched->tasks);
+}
+
+/* How long to sleep. *@word is what sched->monitor is then, if nobody has ended the sleep already. */
+static nsec_t fall_asleep(struct switchto_sched *sched, nsec_t pause, uint32_t *word)
+{
+	uint32_t state = MONITOR_RUNS;
+
+	*word = has_nothing(sched) ? MONITOR_RESTS : MONITOR_SLEEPS;
+	window();
+	atomic_compare_exchange_strong(&sched->monitor, &state, *word);
+	if (*word == MONITOR_RESTS) {
+		/* Paired with switchto_monitor_begin(), which comes after running is set. */
+		if (has_nothing(sched))
+			return NEVER;
+		state = MONITOR_RESTS;
+		*word = MONITOR_SLEEPS;
+		atomic_compare_exchange_strong(&sched->monitor, &state, *word);
+	}
+	return has_region(sched) ? SOON : pause;
+}
+
 static void *monitor(void *arg)
 {
 	struct switchto_sched *sched = arg;
@@ -351,7 +376,7 @@ static void *monitor(void *arg)
 	prctl(PR_SET_TIMERSLACK, 1);
 	for (;;) {
 		nsec_t pause = look_around(sched, &pace);
-		uint32_t word;
+		uint32_t word = MONITOR_RUNS;
 		nsec_t when, late;
 
 		switchto_owner_check_fork(sched);
@@ -361,33 +386,32 @@ static void *monitor(void *arg)
 		 * A region that begins now ends a long sleep, see switchto_block_begin(). One that has
 		 * begun since the look does not: others may have had the CPU for long meanwhile.
 		 */
-		window();
-		if (pause > SOON) {
-			atomic_compare_exchange_strong(&sched->monitor, &(uint32_t){ MONITOR_RUNS },
-						       MONITOR_SLEEPS);
-			if (has_region(sched))
-				pause = SOON;
-		}
-		word = atomic_load(&sched->monitor);
-		if (word == MONITOR_ENDS)
+		if (pause > SOON)
+			pause = fall_asleep(sched, pause, &word);
+		if (atomic_load(&sched->monitor) == MONITOR_ENDS)
 			return NULL;
-		when = switchto_now() + pause;
+		when = pause == NEVER ? NEVER : switchto_now() + pause;
 		switchto_futex_wait(&sched->monitor, word, when);
 		/* Also if a signal, or a region, ended the sleep first. */
 		late = switchto_now() - when;
 		if (late > 0)
 			count_lateness(sched, &pace, late);
-		atomic_compare_exchange_strong(&sched->monitor, &(uint32_t){ MONITOR_SLEEPS },
-					       MONITOR_RUNS);
+		atomic_compare_exchange_strong(&sched->monitor, &word, MONITOR_RUNS);
 	}
 }
 
 int switchto_monitor_begin(struct switchto_sched *sched)
 {
+	uint32_t rests = MONITOR_RESTS;
 	int error;
 
-	if (sched->monitored)
+	if (sched->monitored) {
+		/* It needs not if it rests only from now on: see fall_asleep(). */
+		if (atomic_load(&sched->monitor) == MONITOR_RESTS &&
+		    atomic_compare_exchange_strong(&sched->monitor, &rests, MONITOR_RUNS))
+			switchto_futex_wake(&sched->monitor);
 		return 0;
+	}
 	atomic_store(&sched->monitor, MONITOR_RUNS);
 	error = pthread_create(&sched->monitor_thread, NULL, monitor, sched);
 	sched->monitored = !error;

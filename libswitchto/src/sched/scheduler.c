@@ -376,7 +376,8 @@ int switchto_sched_run(struct switchto_sched *sched)
 	while (!error && atomic_load(&sched->tasks))
 		error = run_slots(sched, &me);
 	switchto_step_ran(&sched->slot[0]);
-	switchto_worker_end_run(&me, place, true);
+	switchto_monitor_end(sched);
+	switchto_worker_end_run(&me, place);
 	return error ? fail(error) : 0;
 }
 
@@ -470,7 +471,7 @@ int switchto_sched_destroy(struct switchto_sched *sched)
 	atomic_store(&sched->stopping, true);
 	while (atomic_load(&sched->visitors))
 		give_time();
-	/* Of steps whose last one has not come. */
+	/* Of steps. */
 	switchto_monitor_end(sched);
 	switchto_pool_end(sched);
 	leave_others(sched);

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "step.h"
 #include "dispatch.h"
-#include "monitor.h"
 #include "poll.h"
 #include "worker.h"
 #include "wrapper.h"
@@ -262,6 +261,6 @@ int switchto_sched_step(struct switchto_sched *sched)
 	if (error)
 		return fail(error);
 	error = step(&me, &sched->slot[0], &left);
-	switchto_worker_end_run(&me, place, !left);
+	switchto_worker_end_run(&me, place);
 	return error ? fail(error) : left;
 }

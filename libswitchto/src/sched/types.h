@@ -247,7 +247,8 @@ struct slot {
 
 enum { REGION_SHORT, REGION_LONG, REGION_VERY_LONG };
 
-enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_ENDS };
+/* RESTS: until there is a step with a task, or a run. */
+enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_RESTS, MONITOR_ENDS };
 
 /* sched->wants_worker: a slot has found no worker, nor made one; there are as many as there may be. */
 enum { TOO_FEW = 1, TASKS_HELD = 2 };

@@ -236,14 +236,12 @@ int switchto_worker_begin_threads(struct switchto_sched *sched)
 	return 0;
 }
 
-void switchto_worker_end_run(const struct worker *me, int place, bool ends_monitor)
+void switchto_worker_end_run(const struct worker *me, int place)
 {
 	switchto_current = NULL;
 	/* Also with SWITCHTO_PLACE=together, it has its own mask again. */
 	switchto_place(SWITCHTO_FREE);
 	switchto_place(place);
-	if (ends_monitor)
-		switchto_monitor_end(me->sched);
 	atomic_store(&me->sched->running, false);
 }
 

@@ -14,7 +14,7 @@ void *switchto_worker_main(void *worker);
  * error number. *@place: for the end.
  */
 int switchto_worker_begin_run(struct worker *me, int *place);
-void switchto_worker_end_run(const struct worker *me, int place, bool ends_monitor);
+void switchto_worker_end_run(const struct worker *me, int place);
 /* The threads that tasks need: 0 or an error number. */
 int switchto_worker_begin_threads(struct switchto_sched *sched);
 /* @me is the dispatcher of @slot until there are no tasks left. */
