@@ -516,7 +516,44 @@ TEST(monitor_rests_without_tasks)
 		before = sleeps();
 		/* With a task, it looks every 10 ms. */
 		usleep(500000);
-		assert_true(sleeps() - before < 10);
+		assert_true(sleeps() - before < 20);
+	}
+	end(sched);
+}
+
+static void park(void *arg)
+{
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+}
+
+/* The monitor ends threads that have been idle for long, also when there are no tasks any more. */
+TEST(threads_end_without_tasks)
+{
+	enum { TASKS = 20 };
+	const struct switchto_sched_options options = {
+		.size = sizeof(options),
+		.slots = 1,
+		.idle_threads = 1,
+	};
+	struct switchto_task *tasks[TASKS];
+	struct switchto_sched *sched;
+	unsigned int before;
+
+	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	before = entries("/proc/self/task");
+	for (int i = 0; i < TASKS; i++)
+		tasks[i] = spawn_handle(sched, park, NULL);
+	assert_int_equal(switchto_sched_step(sched), 1);
+	settle(sched);
+	assert_true(entries("/proc/self/task") >= before + TASKS);
+	for (int i = 0; i < TASKS; i++)
+		assert_int_equal(switchto_unpark(tasks[i]), 0);
+	loop(sched);
+	for (int i = 0; i < TASKS; i++)
+		assert_int_equal(switchto_join(tasks[i]), 0);
+	for (int waits = 0; entries("/proc/self/task") > before + 4; waits++) {
+		assert_true(waits < 600);
+		usleep(100000);
 	}
 	end(sched);
 }

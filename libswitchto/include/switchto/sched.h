@@ -451,7 +451,7 @@ int switchto_sched_release(struct switchto_sched *sched);
  * beside the loop. A task that computes loses its slot after its slice, 10 ms by default, and never with
  * SWITCHTO_NO_SLICE: then the loop stands still. Between two steps no other task runs, and idle_ns of
  * switchto_slot_stats() goes on. The scheduler's monitor, a thread, sleeps between steps while there are
- * no tasks; it ends with switchto_sched_run() or switchto_sched_destroy().
+ * neither tasks nor holds; it ends with switchto_sched_run() or switchto_sched_destroy().
  *
  * The caller's thread is as that of switchto_sched_run(), but each step may be of another thread, one at
  * a time. It must not wait for a task between two steps, by switchto_join(), by switchto_end() of a task

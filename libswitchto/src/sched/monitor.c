@@ -337,24 +337,30 @@ static void set_name(const struct switchto_sched *sched)
 	pthread_setname_np(pthread_self(), name);
 }
 
+/*
+ * For so long the monitor rests, or until it is woken. A sleep without a limit would go on after a signal
+ * handler, which may have forked.
+ */
+#define RESTS (3600 * NSEC_PER_SEC)
+
 /* Between steps, without a task. */
 static bool has_nothing(struct switchto_sched *sched)
 {
 	return !atomic_load(&sched->running) && !atomic_load(&sched->tasks);
 }
 
-/* How long to sleep. *@word is what sched->monitor is then, if nobody has ended the sleep already. */
-static nsec_t fall_asleep(struct switchto_sched *sched, nsec_t pause, uint32_t *word)
+/* How long to sleep. @rests: if there is nothing to do. *@word is what sched->monitor is then, if nobody has ended the sleep already. */
+static nsec_t fall_asleep(struct switchto_sched *sched, nsec_t pause, bool rests, uint32_t *word)
 {
 	uint32_t state = MONITOR_RUNS;
 
-	*word = has_nothing(sched) ? MONITOR_RESTS : MONITOR_SLEEPS;
+	*word = rests && has_nothing(sched) ? MONITOR_RESTS : MONITOR_SLEEPS;
 	window();
 	atomic_compare_exchange_strong(&sched->monitor, &state, *word);
 	if (*word == MONITOR_RESTS) {
 		/* Paired with switchto_monitor_begin(), which comes after running is set. */
 		if (has_nothing(sched))
-			return NEVER;
+			return RESTS;
 		state = MONITOR_RESTS;
 		*word = MONITOR_SLEEPS;
 		atomic_compare_exchange_strong(&sched->monitor, &state, *word);
@@ -378,24 +384,28 @@ static void *monitor(void *arg)
 		nsec_t pause = look_around(sched, &pace);
 		uint32_t word = MONITOR_RUNS;
 		nsec_t when, late;
+		bool rests;
 
 		switchto_owner_check_fork(sched);
 		verify(sched);
-		switchto_pool_trim(sched);
+		rests = !switchto_pool_trim(sched);
 		/*
 		 * A region that begins now ends a long sleep, see switchto_block_begin(). One that has
 		 * begun since the look does not: others may have had the CPU for long meanwhile.
 		 */
 		if (pause > SOON)
-			pause = fall_asleep(sched, pause, &word);
+			pause = fall_asleep(sched, pause, rests, &word);
 		if (atomic_load(&sched->monitor) == MONITOR_ENDS)
 			return NULL;
-		when = pause == NEVER ? NEVER : switchto_now() + pause;
+		when = switchto_now() + pause;
 		switchto_futex_wait(&sched->monitor, word, when);
 		/* Also if a signal, or a region, ended the sleep first. */
 		late = switchto_now() - when;
 		if (late > 0)
 			count_lateness(sched, &pace, late);
+		/* Then a task is to come. */
+		if (word == MONITOR_RESTS)
+			pace.idle = 0;
 		atomic_compare_exchange_strong(&sched->monitor, &word, MONITOR_RUNS);
 	}
 }
@@ -406,7 +416,7 @@ int switchto_monitor_begin(struct switchto_sched *sched)
 	int error;
 
 	if (sched->monitored) {
-		/* It needs not if it rests only from now on: see fall_asleep(). */
+		/* If it goes to rest only after this load, it sees that the scheduler runs, and does not. */
 		if (atomic_load(&sched->monitor) == MONITOR_RESTS &&
 		    atomic_compare_exchange_strong(&sched->monitor, &rests, MONITOR_RUNS))
 			switchto_futex_wake(&sched->monitor);

@@ -202,12 +202,16 @@ struct switchto_task *switchto_pool_idle(struct worker *worker)
 	return task;
 }
 
-/* With the lock: those that were idle at the last look, too, beyond what is to stay. */
-static struct worker *take_old(struct switchto_sched *sched)
+/*
+ * With the lock: those that were idle at the last look, too, beyond what is to stay. *@more: some were
+ * not.
+ */
+static struct worker *take_old(struct switchto_sched *sched, bool *more)
 {
 	struct worker **at = &sched->idle, *worker, *old = NULL;
 	unsigned int stay = sched->idle_threads;
 
+	*more = false;
 	while ((worker = *at)) {
 		if (stay) {
 			stay--;
@@ -218,6 +222,8 @@ static struct worker *take_old(struct switchto_sched *sched)
 			sched->threads--;
 			atomic_store(&worker->exits, true);
 			continue;
+		} else {
+			*more = true;
 		}
 		worker->seen = true;
 		worker->seen_epoch = worker->epoch;
@@ -234,16 +240,17 @@ static struct worker *take_old(struct switchto_sched *sched)
 /* Looks at the idle ones so often. */
 #define IDLE_FOR NSEC_PER_SEC
 
-void switchto_pool_trim(struct switchto_sched *sched)
+bool switchto_pool_trim(struct switchto_sched *sched)
 {
 	struct worker **at = &sched->ending, *worker, *next;
 	nsec_t now;
+	bool more;
 
 	if (likely(!sched->idle_threads))
-		return;
+		return false;
 	now = switchto_now();
 	if (now - sched->trimmed < IDLE_FOR)
-		return;
+		return true;
 	sched->trimmed = now;
 	/* Destructors of thread-local variables may take long: nobody waits for them here. */
 	while ((worker = *at)) {
@@ -255,7 +262,7 @@ void switchto_pool_trim(struct switchto_sched *sched)
 		}
 	}
 	pthread_mutex_lock(&sched->lock);
-	worker = take_old(sched);
+	worker = take_old(sched, &more);
 	pthread_mutex_unlock(&sched->lock);
 	for (; worker; worker = next) {
 		next = worker->next_idle;
@@ -263,6 +270,7 @@ void switchto_pool_trim(struct switchto_sched *sched)
 		sched->ending = worker;
 		switchto_resume(worker->tid);
 	}
+	return more || sched->ending;
 }
 
 static void join_worker(struct worker *worker)

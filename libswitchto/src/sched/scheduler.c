@@ -471,7 +471,7 @@ int switchto_sched_destroy(struct switchto_sched *sched)
 	atomic_store(&sched->stopping, true);
 	while (atomic_load(&sched->visitors))
 		give_time();
-	/* Of steps. */
+	/* Steps leave it there. */
 	switchto_monitor_end(sched);
 	switchto_pool_end(sched);
 	leave_others(sched);

@@ -247,7 +247,7 @@ struct slot {
 
 enum { REGION_SHORT, REGION_LONG, REGION_VERY_LONG };
 
-/* RESTS: until there is a step with a task, or a run. */
+/* RESTS: between steps, as there is no task. */
 enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_RESTS, MONITOR_ENDS };
 
 /* sched->wants_worker: a slot has found no worker, nor made one; there are as many as there may be. */
