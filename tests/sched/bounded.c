@@ -1002,8 +1002,8 @@ TEST(ping_pong_is_not_stolen)
 	unsigned int rounds;
 
 	/*
-	 * 1.1 is promised, in time. Of CPU time, which a busy machine does not change, an idle slot
-	 * that is woken each time takes 2.6 times as much.
+	 * 1.1 is promised, in time. A busy machine changes that, but hardly the CPU time: it is 1.0 to 1.1
+	 * times as much, and at least twice as much if an idle slot is woken each time.
 	 */
 	for (rounds = 0; rounds < 10; rounds++) {
 		ping_pong(0);

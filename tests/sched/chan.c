@@ -263,45 +263,30 @@ static void *destroy_and_use(void)
 	return memory;
 }
 
-static struct switchto_sched *its_sched;
-
 /*
- * How often a slot was taken. On a busy machine that happens to a task that was to run, but had no CPU:
- * then another one runs instead, and nobody knows what the first has done.
+ * @task was woken by the other channel of its select, and waits for this one, too, until it runs. False:
+ * it has run already, as a call gave way after its time, or as a slot was taken.
  */
-static unsigned long long taken(void)
+static bool other_is_busy(const struct switchto_task *task)
 {
-	unsigned long long all = 0;
+	struct switchto_task_stats stats = { 0 };
 
-	for (unsigned int i = 0; i < slots; i++) {
-		struct switchto_slot_stats stats = { 0 };
-
-		CHECK_EQ(&verdict, switchto_slot_stats(its_sched, i, &stats), 0);
-		all += stats.retakes;
-	}
-	return all;
-}
-
-/*
- * The task waits for this one, too, and has not run yet. False: it has, as a slot was taken, or as a call
- * gave way after a time.
- */
-static bool other_is_busy(void)
-{
 	if (switchto_chan_destroy(other) == -1) {
 		CHECK(&verdict, errno == EBUSY);
 		return true;
 	}
+	CHECK_EQ(&verdict, switchto_task_stats(task, &stats), 0);
+	CHECK(&verdict, stats.runs > 1);
 	CHECK_EQ(&verdict, switchto_chan_create(&other, sizeof(int), 0), 0);
 	return false;
 }
 
-static void destroy_when_done(void *arg)
+static void destroy_when_done(void *sched)
 {
 	int busy = 0;
 
 	for (long i = 0; i < WAYS * LOOPS(50); i++) {
-		const unsigned long long before = taken();
+		const unsigned long long before = retakes_of(sched);
 		const long way = i % WAYS;
 		struct switchto_task *task;
 		void *memory = NULL;
@@ -312,12 +297,12 @@ static void destroy_when_done(void *arg)
 		task = spawn_handle(NULL, take_part, (void *)way);
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 		be_done(way);
-		/* If it waited then, it is done now, whatever comes. */
-		if (taken() == before)
+		/* Otherwise it may not have waited before, but had no CPU: it is to be there first. */
+		if (retakes_of(sched) == before)
 			memory = destroy_and_use();
-		if (memory && way == BY_SELECT && slots == 1 && other_is_busy()) {
+		if (memory && way == BY_SELECT && slots == 1 && other_is_busy(task)) {
 			CHECK_EQ(&verdict, switchto_chan_close(other), 0);
-			busy += other_is_busy();
+			busy += other_is_busy(task);
 		}
 		CHECK_EQ(&verdict, switchto_join(task), 0);
 		CHECK_EQ(&verdict, switchto_chan_destroy(other), 0);
@@ -343,9 +328,10 @@ static void destroy_when_done(void *arg)
 
 TEST(destroyed_when_done)
 {
-	its_sched = new_sched_with(NULL, SWITCHTO_MEASURE, slots);
-	spawn(its_sched, destroy_when_done, NULL);
-	run_in_time(its_sched);
+	struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_MEASURE, slots);
+
+	spawn(sched, destroy_when_done, sched);
+	run_in_time(sched);
 }
 
 TEST(bad_channels)

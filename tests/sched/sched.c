@@ -58,10 +58,15 @@ struct switchto_sched *without_slices(const struct switchto_policy *policy, unsi
 
 unsigned long long retakes_of(struct switchto_sched *sched)
 {
-	struct switchto_slot_stats stats = { 0 };
+	unsigned long long all = 0;
 
-	CHECK_EQ(&verdict, switchto_slot_stats(sched, 0, &stats), 0);
-	return stats.retakes;
+	for (unsigned int i = 0; i < switchto_sched_slots(sched); i++) {
+		struct switchto_slot_stats stats = { 0 };
+
+		CHECK_EQ(&verdict, switchto_slot_stats(sched, i, &stats), 0);
+		all += stats.retakes;
+	}
+	return all;
 }
 
 struct switchto_task *spawn_handle(struct switchto_sched *sched, void (*fn)(void *), void *arg)

@@ -551,6 +551,7 @@ TEST(threads_end_without_tasks)
 	loop(sched);
 	for (int i = 0; i < TASKS; i++)
 		assert_int_equal(switchto_join(tasks[i]), 0);
+	/* The monitor, the one that is to stay, a spare one, and one that polls. */
 	for (int waits = 0; entries("/proc/self/task") > before + 4; waits++) {
 		assert_true(waits < 600);
 		usleep(100000);

@@ -450,8 +450,8 @@ int switchto_sched_release(struct switchto_sched *sched);
  * step ends when the task gives way or loses its slot, as it would to other tasks; then it may go on
  * beside the loop. A task that computes loses its slot after its slice, 10 ms by default, and never with
  * SWITCHTO_NO_SLICE: then the loop stands still. Between two steps no other task runs, and idle_ns of
- * switchto_slot_stats() goes on. The scheduler's monitor, a thread, sleeps between steps while there are
- * neither tasks nor holds; it ends with switchto_sched_run() or switchto_sched_destroy().
+ * switchto_slot_stats() goes on. The scheduler's monitor, a thread, stays after a step, and sleeps while
+ * there are neither tasks nor holds. The end of a switchto_sched_run() and switchto_sched_destroy() end it.
  *
  * The caller's thread is as that of switchto_sched_run(), but each step may be of another thread, one at
  * a time. It must not wait for a task between two steps, by switchto_join(), by switchto_end() of a task

@@ -349,7 +349,10 @@ static bool has_nothing(struct switchto_sched *sched)
 	return !atomic_load(&sched->running) && !atomic_load(&sched->tasks);
 }
 
-/* How long to sleep. @rests: if there is nothing to do. *@word is what sched->monitor is then, if nobody has ended the sleep already. */
+/*
+ * How long to sleep. @rests: the monitor may rest. *@word is what sched->monitor is during the sleep: if it
+ * is something else by then, somebody has ended the sleep already.
+ */
 static nsec_t fall_asleep(struct switchto_sched *sched, nsec_t pause, bool rests, uint32_t *word)
 {
 	uint32_t state = MONITOR_RUNS;
@@ -403,7 +406,7 @@ static void *monitor(void *arg)
 		late = switchto_now() - when;
 		if (late > 0)
 			count_lateness(sched, &pace, late);
-		/* Then a task is to come. */
+		/* It was woken for a task, and is to look often. */
 		if (word == MONITOR_RESTS)
 			pace.idle = 0;
 		atomic_compare_exchange_strong(&sched->monitor, &word, MONITOR_RUNS);

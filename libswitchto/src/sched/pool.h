@@ -28,7 +28,10 @@ struct switchto_task *switchto_pool_let_go(struct switchto_sched *sched);
 struct switchto_task *switchto_pool_idle(struct worker *worker);
 /* The same of one that goes on otherwise. NULL: the next one is not held for its slot. */
 struct switchto_task *switchto_pool_take_held(struct worker *worker);
-/* Ends those that have been idle for long, beyond what is to stay. Of the monitor. True: it is to look again. */
+/*
+ * Ends those that have been idle for long, beyond what is to stay. Of the monitor. True: call it again,
+ * as there may be more.
+ */
 bool switchto_pool_trim(struct switchto_sched *sched);
 /* Ends them all. */
 void switchto_pool_end(struct switchto_sched *sched);
