@@ -178,6 +178,42 @@ static struct call *start_lender(struct __test_metadata *_metadata, struct holde
 	return c;
 }
 
+/* What the first swap of lend_and_wait_again() has returned, or minus its errno. */
+static long lent_before;
+
+static long lend_and_wait_again(struct call *c)
+{
+	long ret = be_lender(c);
+
+	lent_before = ret < 0 ? -errno : ret;
+	__atomic_store_n(&arena->go, 1, __ATOMIC_RELEASE);
+	return futex_swap(c->uaddr, c->val, NULL, NULL, FUTEX_PRIVATE_FLAG);
+}
+
+/*
+ * As start_lender(). The lender waits once more, in the same thread: to register anew would
+ * end all that there was.
+ */
+static struct call *start_lender_twice(struct __test_metadata *_metadata, struct holder *h)
+{
+	struct call *c = prepare_swap(&arena->other, &arena->own, &h->word, FUTEX_PRIVATE_FLAG);
+
+	c->enter = lend_and_wait_again;
+	start(_metadata, c);
+	return c;
+}
+
+static void wait_lends_again(struct __test_metadata *_metadata, struct call *lender)
+{
+	const long long limit = now() + PATIENCE;
+
+	while (!__atomic_load_n(&arena->go, __ATOMIC_ACQUIRE)) {
+		ASSERT_LT(now(), limit);
+		usleep(100);
+	}
+	ASSERT_ASLEEP(lender);
+}
+
 /* @lender is told that holders[@i] has blocked. */
 #define ASSERT_TOLD(i, lender)	ASSERT_RETURNS(holders[i].call.tid, 0, lender)
 
@@ -278,15 +314,13 @@ TEST_F(loan, swap_passes_it_on)
 	holders[0].next = &holders[1];
 	start_holder(_metadata, &holders[1], SLEEPS);
 	start_holder(_metadata, &holders[0], SWAPS_ON);
-	lender = start_lender(_metadata, &holders[0]);
-	ASSERT_TOLD(1, lender);
+	lender = start_lender_twice(_metadata, &holders[0]);
+	wait_lends_again(_metadata, lender);
+	EXPECT_EQ(holders[1].call.tid, lent_before);
 	EXPECT_STILL_ASLEEP(&holders[1].call);
 	end_holder(_metadata, &holders[1]);
 
 	/* The first one has nothing any more. */
-	prepare_swap(lender, &arena->own, NULL, FUTEX_PRIVATE_FLAG);
-	start(_metadata, lender);
-	ASSERT_ASLEEP(lender);
 	EXPECT_EQ(1, futex_wake(&holders[0].word, 1, FUTEX_PRIVATE_FLAG));
 	ASSERT_ASLEEP(&holders[0].call);
 	expect_untold(_metadata, lender);
@@ -298,12 +332,9 @@ TEST_F(loan, swap_home_ends_it)
 	struct call *lender;
 
 	start_holder(_metadata, &holders[0], SWAPS_HOME);
-	lender = start_lender(_metadata, &holders[0]);
-	ASSERT_RETURNS(0, 0, lender);
-
-	prepare_swap(lender, &arena->own, NULL, FUTEX_PRIVATE_FLAG);
-	start(_metadata, lender);
-	ASSERT_ASLEEP(lender);
+	lender = start_lender_twice(_metadata, &holders[0]);
+	wait_lends_again(_metadata, lender);
+	EXPECT_EQ(0, lent_before);
 	EXPECT_EQ(1, futex_wake(&holders[0].word, 1, FUTEX_PRIVATE_FLAG));
 	ASSERT_ASLEEP(&holders[0].call);
 	expect_untold(_metadata, lender);
@@ -447,16 +478,6 @@ TEST_F(loan, lender_interrupted_lends_again)
 	end_holder(_metadata, &holders[1]);
 }
 
-static long lend_and_wait_again(struct call *c)
-{
-	long ret = be_lender(c);
-
-	if (ret != -1 || errno != EINTR)
-		return 99;
-	__atomic_store_n(&arena->go, 1, __ATOMIC_RELEASE);
-	return futex_swap(c->uaddr, c->val, NULL, NULL, FUTEX_PRIVATE_FLAG);
-}
-
 /* A lender that was interrupted is told if it waits again. */
 TEST_F(loan, lender_interrupted_waits_again)
 {
@@ -464,15 +485,12 @@ TEST_F(loan, lender_interrupted_waits_again)
 
 	handle(_metadata, SIGUSR1, 0);
 	start_holder(_metadata, &holders[0], PARKS);
-	lender = prepare_swap(&arena->other, &arena->own, &holders[0].word, FUTEX_PRIVATE_FLAG);
-	lender->enter = lend_and_wait_again;
-	start(_metadata, lender);
+	lender = start_lender_twice(_metadata, &holders[0]);
 	wait_given(_metadata, &holders[0]);
 	ASSERT_ASLEEP(lender);
 	signal_thread(_metadata, lender, SIGUSR1);
-	while (!__atomic_load_n(&arena->go, __ATOMIC_ACQUIRE))
-		usleep(100);
-	ASSERT_ASLEEP(lender);
+	wait_lends_again(_metadata, lender);
+	EXPECT_EQ(-EINTR, lent_before);
 	EXPECT_EQ(1, futex_wake(&holders[0].word, 1, FUTEX_PRIVATE_FLAG));
 	ASSERT_TOLD(0, lender);
 	end_holder(_metadata, &holders[0]);
