@@ -30,6 +30,8 @@
  *	CANCEL		cancel
  *	REGION		blocking regions; an unpark may stand in one
  *	READ		a task blocks in a system call until another task writes
+ *	LEND		the dispatchers lend their places, and the kernel tells of tasks that block. Without
+ *			RETAKES the monitor takes a slot only while no loan stands
  *	SPAWN		the last task exists when another one has spawned it, on any slot. It has no
  *			thread until it is picked. Each slot has one task more
  *	JOIN		join task 2
@@ -136,8 +138,20 @@ byte inbox[SLOTS];
 bit asleep[SLOTS];
 bit event[SLOTS]; /* of the eventfd, and epoll_wait() has not returned it yet */
 
-/* The thread that may run in the slot. No step looks at it. */
+/* The thread that may run in the slot: slot->tid. Only switchto_owner_reclaim() looks at it. */
 byte holder[SLOTS];
+
+#ifdef LEND
+/* The kernel's: who has the place that the slot's dispatcher has lent, and who has lost it. */
+byte lent[SLOTS];
+byte back[SLOTS];
+bit seen[SLOTS]; /* switchto_owner_reclaim() has loaded this epoch */
+#ifdef MUTATION_SCHED_LEND_UNTOLD
+#define BLOCKS_UNTOLD true
+#else
+#define BLOCKS_UNTOLD false
+#endif
+#endif
 
 /* --- threads and tasks --- */
 
@@ -424,6 +438,9 @@ active proctype Watch()
 			if
 			:: !holder[to] ->
 				holder[to] = t;
+#ifdef LEND
+				lent[to] = t;
+#endif
 				granted[t] = to + 1;
 				pending[t] = 1
 #if TASKS > SLOTS && !defined(SPAWN)
@@ -555,7 +572,81 @@ wait:
 #endif
 		fi
 	}
+#ifdef LEND
+	:: atomic {
+		!pending[me] && me > TASKS && back[me - TASKS - 1] ->
+		slot = me - TASKS - 1;
+		other = back[slot];
+		back[slot] = 0;
+		if
+		:: tasks < 2 ->
+			other = 0;
+			goto await
+		:: tasks >= 2 -> goto reclaim
+		fi
+	}
+#endif
 	fi;
+
+#ifdef LEND
+	/* switchto_owner_reclaim(): the owner, its TID, take() */
+reclaim:
+	atomic {
+#ifdef MUTATION_SCHED_LEND_TID_FIRST
+		if
+		:: holder[slot] != other -> goto not_reclaimed
+		:: else
+		fi
+	};
+	atomic {
+#endif
+		if
+#ifndef MUTATION_SCHED_LEND_INSIDE
+		:: owner[slot] == INSIDE -> goto not_reclaimed
+		:: owner[slot] != INSIDE ->
+#else
+		:: true ->
+#endif
+			seen[slot] = 1;
+			at = owner[slot]
+		fi
+	};
+#if !defined(MUTATION_SCHED_LEND_TID_FIRST)
+	atomic {
+		if
+		:: holder[slot] != other -> goto not_reclaimed
+		:: else
+		fi
+	};
+#endif
+	atomic {
+		if
+#ifdef MUTATION_SCHED_LEND_SPLIT
+		:: true ->
+#else
+		:: !seen[slot] || owner[slot] != at -> goto reclaim
+		:: seen[slot] && owner[slot] == at ->
+#endif
+			assert(holder[slot] == other);
+			other = 0;
+			at = 0;
+			seen[slot] = 0;
+			current[slot] = BIT(me);
+			holder[slot] = me;
+			owner[slot] = INSIDE;
+			goto dispatch_now
+		fi
+	};
+
+	atomic {
+		skip;
+not_reclaimed:
+		seen[slot] = 0;
+		other = 0;
+		at = 0;
+		goto await
+	};
+#endif
 
 	/* The rest of await(), and what comes then */
 	atomic {
@@ -799,6 +890,9 @@ pass:
 		true ->
 pass_now:
 		current[slot] = 0;
+#ifdef LEND
+		seen[slot] = 0;
+#endif
 		assert(!granted[next]);
 		holder[slot] = next;
 #ifdef MUTATION_SCHED_RESUME_FIRST
@@ -836,6 +930,22 @@ resume_now:
 			/* ESRCH */
 			next = 0;
 			goto await
+		:: else
+		fi;
+#endif
+#ifdef LEND
+		/* FUTEX_SWAP: @next waits in a swap, and takes the loan; or it does not yet. */
+		if
+		:: me > TASKS || lent[slot] == me ->
+			if
+			:: next == DISPATCHER(slot) -> lent[slot] = 0
+			:: next != DISPATCHER(slot) ->
+				lent[slot] = next;
+				back[slot] = (me > TASKS -> 0 : back[slot])
+			:: next != DISPATCHER(slot) ->
+				lent[slot] = 0;
+				back[slot] = (me > TASKS -> 0 : me)
+			fi
 		:: else
 		fi;
 #endif
@@ -932,6 +1042,15 @@ epoll_wait:
 
 outside:
 	if
+#ifdef LEND
+	/* It blocks for a moment, or a fault of a page does. */
+	:: atomic {
+		lent[slot] == me ->
+		lent[slot] = 0;
+		back[slot] = me;
+		goto outside
+	}
+#endif
 #ifdef PARK
 	:: atomic {
 		calls[task] && !IN_REGION ->
@@ -1491,6 +1610,14 @@ read:
 		reads[task] = 0;
 		goto outside
 	}
+#ifdef LEND
+	:: atomic {
+		!data[task] && lent[slot] == me && !BLOCKS_UNTOLD ->
+		lent[slot] = 0;
+		back[slot] = me;
+		goto read
+	}
+#endif
 	fi;
 #endif
 
@@ -1749,6 +1876,9 @@ inline take(slot)
 #ifndef MUTATION_SCHED_SAME_EPOCH
 	current[slot] = 0;
 #endif
+#ifdef LEND
+	seen[slot] = 0;
+#endif
 	owner[slot] = INSIDE;
 	to = DISPATCHER(slot);
 	assert(!granted[to]);
@@ -1775,6 +1905,8 @@ inline take(slot)
 #endif
 #ifdef RETAKES
 #define MAY_RETAKE(slot) (left != 0 && TAKEABLE(slot))
+#elif defined(LEND)
+#define MAY_RETAKE(slot) (TAKEABLE(slot) && !lent[slot] && !back[slot])
 #else
 #define MAY_RETAKE(slot) TAKEABLE(slot)
 #endif
