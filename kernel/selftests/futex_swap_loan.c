@@ -28,7 +28,7 @@ static int loan(int how, const void *keeps)
 
 enum ending {
 	SLEEPS, SWAPS_HOME, SWAPS_ON, PARKS, EXITS, FORKS, SHARES,
-	THEN_HOME, VFORKS, WAITS, LOCKS, FAULTS, SPINS, MOVES, EXECS, HAS_DEADLINE,
+	THEN_HOME, VFORKS, WAITS, LOCKS, FAULTS, MAPS, SPINS, MOVES, EXECS, HAS_DEADLINE,
 };
 
 /* A thread that holds the place for a while. */
@@ -70,6 +70,8 @@ static long spin_and_sleep(struct holder *h)
 static long be_holder(struct call *c)
 {
 	struct holder *h = c->arg;
+	void *map;
+	int i;
 
 	if (h->lends ? loan(PR_FUTEX_LOAN_LEND, NULL) :
 		       !h->outsider && loan(PR_FUTEX_LOAN_TAKE, (void *)&h->keeps))
@@ -104,6 +106,13 @@ static long be_holder(struct call *c)
 		if (!fork()) {
 			sleep_in_pipe(&holders[1]);
 			_exit(0);
+		}
+		return spin_and_sleep(h);
+	case MAPS:
+		for (i = 0; i < 100; i++) {
+			map = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			if (map == MAP_FAILED || munmap(map, 4096))
+				return -1;
 		}
 		return spin_and_sleep(h);
 	case SPINS:
@@ -394,6 +403,21 @@ TEST_F(loan, child_of_the_holder_has_none)
 	end_holder(_metadata, &holders[0]);
 	ASSERT_EQ(1, write(pipes[1][1], "x", 1));
 	ASSERT_LT(0, wait(NULL));
+}
+
+/* On PREEMPT_RT even who takes a free rwsem for writing gets ready to sleep. */
+TEST_F(loan, free_lock_is_no_block)
+{
+	struct call *lender;
+
+	start_holder(_metadata, &holders[0], MAPS);
+	lender = start_lender(_metadata, &holders[0]);
+	wait_given(_metadata, &holders[0]);
+	usleep(50000);
+	EXPECT_STILL_ASLEEP(lender);
+	go_on(&holders[0]);
+	ASSERT_TOLD(0, lender);
+	end_holder(_metadata, &holders[0]);
 }
 
 /* A thread that lends its own place, or that takes no part, is given none. */

@@ -704,10 +704,13 @@ static void crowd_wake(uint32_t value)
 	futex(&crowd_word, FUTEX_WAKE | PRIVATE, CROWD, NULL, NULL, 0);
 }
 
-/* Bytes of small objects that are charged to @group, or, without one, of the machine. */
+/*
+ * Bytes of small objects that are charged to @group, or, without one, of the machine: those of 192
+ * bytes, and of 256 as on Linux 7.3 with PREEMPT_RT.
+ */
 static long long kept_bytes(const char *group)
 {
-	long long bytes = 0, sum = 0, lines = 0;
+	long long bytes = 0, sum = 0, lines = 0, of;
 	char path[300] = "/proc/slabinfo", *line = NULL;
 	size_t size = 0;
 	FILE *file;
@@ -718,11 +721,14 @@ static long long kept_bytes(const char *group)
 	if (!file)
 		give_up("%s: wanted to read it, got %s", path, strerror(errno));
 	while (getline(&line, &size, file) > 0) {
-		if (sscanf(line, "slab_unreclaimable %lld", &bytes) != 1 &&
-		    sscanf(line, "kmalloc-192 %lld", &bytes) != 1 &&
-		    sscanf(line, "kmalloc-cg-192 %lld", &bytes) != 1)
+		if (sscanf(line, "slab_unreclaimable %lld", &bytes) == 1)
+			sum += bytes;
+		else if ((sscanf(line, "kmalloc-%lld %lld", &of, &bytes) == 2 ||
+			  sscanf(line, "kmalloc-cg-%lld %lld", &of, &bytes) == 2) &&
+			 (of == 192 || of == 256))
+			sum += bytes * of;
+		else
 			continue;
-		sum += group[0] ? bytes : bytes * 192;
 		lines++;
 	}
 	free(line);
