@@ -18,6 +18,11 @@ static int begin_test(void **state)
 int run_sched_tests(int argc, char **argv)
 {
 	slots = argc > 1 ? (unsigned int)atoi(argv[1]) : 1;
+	if (slots < 1 || slots > 64) {
+		fprintf(stderr, "%s: wanted a number of slots, 1 to 64, found '%s'\n", argv[0],
+			argv[1]);
+		return 2;
+	}
 	if (!switchto_backend() && errno == ENOSYS)
 		return SKIPPED;
 	return run_group(NULL, begin_test, NULL);
