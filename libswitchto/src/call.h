@@ -27,6 +27,23 @@
 				 : "rcx", "r11", "memory");                                   \
 		result_;                                                                      \
 	})
+#elif defined(__aarch64__) && defined(__LP64__)
+#define SYSTEM_CALL(number, a, b, c, d, e, f)                                                     \
+	__extension__({                                                                           \
+		register long number_ __asm__("x8") = (number);                                   \
+		register long x0_ __asm__("x0") = (long)(a);                                      \
+		register __typeof__(b) x1_ __asm__("x1") = (b);                                   \
+		register __typeof__(c) x2_ __asm__("x2") = (c);                                   \
+		register __typeof__(d) x3_ __asm__("x3") = (d);                                   \
+		register __typeof__(e) x4_ __asm__("x4") = (e);                                   \
+		register __typeof__(f) x5_ __asm__("x5") = (f);                                   \
+                                                                                                  \
+		__asm__ volatile("svc #0"                                                         \
+				 : "+r"(x0_)                                                      \
+				 : "r"(number_), "r"(x1_), "r"(x2_), "r"(x3_), "r"(x4_), "r"(x5_) \
+				 : "memory");                                                     \
+		x0_;                                                                              \
+	})
 #else
 #define SYSTEM_CALL(number, a, b, c, d, e, f)                                   \
 	__extension__({                                                         \
