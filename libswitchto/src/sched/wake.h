@@ -42,7 +42,11 @@ static inline int prepare(struct switchto_task *task, uint32_t how)
 /* Ends the sleep of @task, if it sleeps as one of @how. Then nobody else does. */
 static ALWAYS_INLINE bool claim(struct switchto_task *task, uint32_t how)
 {
-	uint32_t state = atomic_load_explicit(&task->state, memory_order_relaxed);
+	/*
+	 * In order with what the caller has written before: a cancellation, or that a waiter has fired.
+	 * The task sets its state, and then looks for that: one of the two sees the other's.
+	 */
+	uint32_t state = atomic_load(&task->state);
 
 	do
 		if (!(state & how))
