@@ -65,7 +65,7 @@ int main(int argc, char **argv)
 {
 	const struct switchto_sched_options options = {
 		.size = sizeof(options),
-		.stack_size = 64 * 1024, /* many connections: 8 MiB of addresses each is much */
+		.stack_size = 128 * 1024, /* many connections: 8 MiB of addresses each is much */
 	};
 	struct switchto_sched *sched;
 	int listener;

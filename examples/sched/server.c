@@ -159,7 +159,7 @@ int main(int argc, char **argv)
 {
 	const struct switchto_sched_options options = {
 		.size = sizeof(options),
-		.stack_size = 64 * 1024,
+		.stack_size = 128 * 1024,
 		.flags = SWITCHTO_MEASURE,
 		.name = "server",
 	};

@@ -180,7 +180,7 @@ static void write_to_all(void *arg)
 
 TEST(many_at_once)
 {
-	struct switchto_sched_options options = { .size = sizeof(options), .stack_size = 1 << 16 };
+	struct switchto_sched_options options = { .size = sizeof(options), .stack_size = 1 << 17 };
 	struct switchto_sched *sched;
 
 	atomic_store(&waiting, 0);

@@ -15,8 +15,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* The largest buffer on a stack is that of HTTP's files. */
+/* The largest buffer on a stack is that of HTTP's files. On arm64, 128 KiB is PTHREAD_STACK_MIN. */
+#ifdef __aarch64__
+enum { STACK = 128 << 10 };
+#else
 enum { STACK = 64 << 10 };
+#endif
 
 /*
  * From a signal on, in ns: until the last report, if tasks have not ended by then; until the process
