@@ -1006,6 +1006,12 @@ static struct rseq *rseq_area(void)
 }
 
 #define RSEQ_LEGACY_SIZE 32
+/* With which the C library registers the area: RSEQ_SIG of its <sys/rseq.h>. */
+#ifdef __aarch64__
+#define RSEQ_SIGNATURE 0xd428bc00U
+#else
+#define RSEQ_SIGNATURE 0x53053053U
+#endif
 
 /* Why there is no area of the first version; NULL if there is one. */
 static const char *no_legacy_rseq(void)
@@ -1046,7 +1052,7 @@ static void look_after_swap(struct side *s)
 static const struct {
 	uint32_t signature;
 	uint32_t abort;
-} rseq_abort = { .signature = 0x53053053 };
+} rseq_abort = { .signature = RSEQ_SIGNATURE };
 
 static const char rseq_code[16];
 static const struct rseq_cs rseq_sequence = {
@@ -1116,7 +1122,7 @@ TEST(rseq_mark_removed_by_a_swap)
  */
 TEST(rseq_area_unmapped_sleeps)
 {
-	const unsigned int sig = 0x53053053;	/* of the C library, on x86 */
+	const unsigned int sig = RSEQ_SIGNATURE;
 	const long swaps = swap_count("no_target");
 	const char *why = no_legacy_rseq();
 	int i, status;
