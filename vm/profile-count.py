@@ -8,7 +8,7 @@ import collections
 import signal
 import sys
 
-SWITCH = "__switch_to_asm"
+SWITCHES = ("__switch_to_asm", "cpu_switch_to")  # of x86-64, arm64
 LEAST = 0.05                # insn per switch that are worth a line
 STEADY = 0.01               # how much the halves of a log may differ
 
@@ -33,11 +33,11 @@ class Symbols:
                 address = int(address, 16)
                 rank = (len(name) - len(name.lstrip("_")), name)
                 names[address] = min(rank, names.get(address, rank))
-        for wanted in (SWITCH, "_end"):
-            if wanted not in everything:
-                raise BadInput(f"wanted {wanted} in {path}, found no such symbol; "
-                               "is it the System.map of a kernel for x86-64?")
-        self.switch = everything[SWITCH]
+        switch = [everything[name] for name in SWITCHES if name in everything]
+        if len(switch) != 1 or "_end" not in everything:
+            raise BadInput(f"wanted _end and one of {', '.join(SWITCHES)} in {path}, found {len(switch)}; "
+                           "is it the System.map of a kernel for x86-64 or arm64?")
+        self.switch = switch[0]
         self.end = everything["_end"]
         self.addresses = sorted(names)
         self.names = [names[address][1] for address in self.addresses]

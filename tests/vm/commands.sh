@@ -49,6 +49,7 @@ for command in build run shell test bench profile broken torture coverage sched-
 	expect 0 '^$' vm/$command --help
 done
 expect 2 "wanted bench, debug, rt, preempt, up, net, kcsan or scx; found 'fast'" vm/run --config fast -- true
+expect 2 "wanted arm64, or .*found 'mips'" vm/run --arch mips -- true
 expect 2 "found 'many'" vm/run --cpus many -- true
 expect 2 "found '65'" vm/run --cpus 65 -- true
 expect 2 "found 'much'" vm/run --mem much -- true

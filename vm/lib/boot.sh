@@ -20,6 +20,8 @@ new_run() {
 	# Remove folders of runs that are older than a day.
 	find "$vm/run" -mindepth 1 -maxdepth 1 -mtime +0 -exec rm -rf {} +
 	run=$(mktemp -d "$vm/run/XXXXXX") || die "wanted a folder in $vm/run, can't make one; is the disk full?"
+	# Its path in the guest.
+	guest_run=$([ -n "$foreign" ] && echo /run/vm.run || echo "$run")
 }
 
 # A hook for commands that do more with a VM than run it. Called when $run exists,
@@ -30,40 +32,52 @@ qemu_more=''
 
 # virtme-ng's init has udev go through all devices, and systemd-tmpfiles make what the host's packages
 # want: half the CPU time of a boot. A command needs only the ports of its standard streams. The init
-# looks for programs in the kernel's PATH first.
+# looks for programs in the kernel's PATH first. A root file system of make_root() has neither.
 without_udev() {
-	mkdir "$run/instead" && ln -s /bin/true "$run/instead/systemd-tmpfiles" && cat > "$run/instead/udevadm" << 'END' &&
+	[ -z "$foreign" ] || return 0
+	mkdir "$run/instead" && ln -s /bin/true "$run/instead/systemd-tmpfiles" && name_ports > "$run/instead/udevadm" &&
+		chmod +x "$run/instead/udevadm" && vng+=(--append "PATH=$run/instead")
+}
+
+# A program for the guest, in place of udevadm and udevd.
+name_ports() {
+	cat << 'END'
 #!/bin/sh
-[ "$1" = settle ] || exit 0
+[ "$1" = settle ] || [ "$1" = --daemon ] || exit 0
 mkdir /dev/virtio-ports
 for port in /sys/class/virtio-ports/*; do
 	[ -e "$port/name" ] || continue # a console
 	read -r name < "$port/name" && ln -s "../${port##*/}" "/dev/virtio-ports/$name"
 done
 END
-		chmod +x "$run/instead/udevadm" && vng+=(--append "PATH=$run/instead")
 }
 
 # Sets $vng: the virtme-ng command line without CMD; with ports for CMD's output if
 # there is an argument. Needs $accel.
 vng_command() { # [streams]
 	local dir args for_tcg=''
-	vng=(vng --run "$image" --force-9p --cpus "$opt_cpus" --memory "$opt_mem" --rwdir "$run")
+	vng=(vng --run "$image" --force-9p --cpus "$opt_cpus" --memory "$opt_mem" --rwdir "${foreign:+$guest_run=}$run")
+	[ -z "$foreign" ] || vng+=(--arch arm64 --root "$root" --rodir "/run/vm.top=$top")
 	for dir in "${opt_rw[@]}"; do
-		vng+=(--rwdir "$(realpath "$dir")")
+		dir=$(realpath "$dir")
+		vng+=(--rwdir "${foreign:+/run/vm.rw$dir=}$dir")
 	done
 	[ "$accel" = kvm ] || vng+=(--disable-kvm)
 	# A busy host may not run an emulated CPU for long. The kernel then takes the timer for
 	# broken and panics before it has a console, or reports stalls.
-	[ "$accel" = kvm ] || [ -n "$opt_icount" ] || for_tcg='no_timer_check rcupdate.rcu_cpu_stall_timeout=120 watchdog_thresh=60'
+	[ "$accel" = kvm ] || [ -n "$opt_icount" ] || for_tcg='rcupdate.rcu_cpu_stall_timeout=120 watchdog_thresh=60'
+	[ -z "$for_tcg" ] || [ "$opt_arch" != x86_64 ] || for_tcg="no_timer_check $for_tcg"
 	# With an HPET and several CPUs under -icount, Linux finds the local APIC's timer broken
 	# and sleeps for whole ticks (QEMU 7.2).
-	[ -z "$opt_icount" ] || [ "$opt_cpus" -eq 1 ] || for_tcg=hpet=disable
+	[ -z "$opt_icount" ] || [ "$opt_cpus" -eq 1 ] || [ "$opt_arch" != x86_64 ] || for_tcg=hpet=disable
 	# Log all to a file, whatever the first console omits.
 	for args in "console=hvc0 ignore_loglevel mitigations=off $for_tcg" "${opt_append[@]}"; do
 		vng+=(--append "$args")
 	done
-	args="-pidfile $run/qemu.pid -device virtio-serial-pci,id=vm"
+	args=
+	# Of arm64, virtme-ng takes a CPU of 2012, and QEMU an interrupt controller for eight CPUs.
+	[ "$opt_arch$accel" != arm64tcg ] || args="-cpu max -machine gic-version=3 "
+	args="$args-pidfile $run/qemu.pid -device virtio-serial-pci,id=vm"
 	args="$args -chardev file,id=vm.log,path=$run/kernel.log -device virtconsole,bus=vm.0,chardev=vm.log"
 	if [ $# -gt 0 ]; then
 		without_udev
@@ -106,7 +120,7 @@ starved=''
 ticks_were_lost() { # HOW OFTEN, AT LEAST
 	[ "$opt_sleep" = on ] || return
 	awk -v want="$1" -v starved="$starved" '/rcu: INFO: .* detected stalls/ { n++ } /Comm: |task:/ { idle = /Comm: swapper|task:rcu_/ }
-		/Call Trace:/ && !idle { own = 1 } END { exit n < want || (own && !starved) }' "$run/kernel.log" 2> /dev/null
+		/Call [Tt]race:/ && !idle { own = 1 } END { exit n < want || (own && !starved) }' "$run/kernel.log" 2> /dev/null
 }
 
 # With --real-sleep on a busy host, QEMU (7.2) may lose the timers of a guest's CPUs. If it lost all,
@@ -123,6 +137,25 @@ emulator_stalled() {
 	now=$(awk '{ print $14 + $15 }' "/proc/$pid/stat" 2> /dev/null) && [ -n "$now" ] || return
 	[ -n "$stall" ] && [ $((now - ${stall% *})) -lt 10 ] || stall="$now $SECONDS"
 	[ $((SECONDS - ${stall##* })) -ge 60 ]
+}
+
+# The lines of guest.sh for a guest with a root of its own: this checkout, copy on write, and the folders
+# of --rw, all where they are on the host.
+show_checkout() {
+	local dir
+	[ -n "$foreign" ] || return 0
+	# The root is read-only in the guest, /tmp and /run are its own.
+	for dir in "$top" "${opt_rw[@]}"; do
+		mkdir -p "$root$(realpath "$dir")"
+	done
+	cat <<- END
+		cd / && mkdir -p /run/vm.new/up /run/vm.new/work $(quote "$top") &&
+			mount -t overlay -o lowerdir=/run/vm.top,upperdir=/run/vm.new/up,workdir=/run/vm.new/work vm $(quote "$top") || exit
+	END
+	for dir in "${opt_rw[@]}"; do
+		dir=$(quote "$(realpath "$dir")")
+		echo "mkdir -p $dir; mount --bind /run/vm.rw$dir $dir || exit"
+	done
 }
 
 vm_exec_once() {
@@ -143,10 +176,11 @@ vm_exec_once() {
 				esac
 			done
 			exec > "\$out" 2> "\$err" || exit
-			echo up > $(quote "$run/up")
+			echo up > $(quote "$guest_run/up")
+			$(show_checkout)
 			cd $(quote "$PWD") || {
-				echo "vm/run: wanted the folder "$(quote "$PWD")", found that the guest has a /tmp and /run of its own; start from another one, or name it with --rw" >&2
-				echo 126 > $(quote "$run/status")
+				echo "vm/run: wanted the folder "$(quote "$PWD")", found that the guest has ${foreign:+only this checkout and }a /tmp and /run of its own; start from another one, or name it with --rw" >&2
+				echo 126 > $(quote "$guest_run/status")
 				exit 126
 			}
 		END
@@ -158,7 +192,7 @@ vm_exec_once() {
 		cat <<- END
 			$(quote "$@")
 			status=\$?
-			echo \$status > $(quote "$run/status.new") && mv $(quote "$run/status.new" "$run/status")
+			echo \$status > $(quote "$guest_run/status.new") && mv $(quote "$guest_run/status.new" "$guest_run/status")
 			exit \$status
 		END
 	} > "$run/guest.sh" || die "wanted to write $run/guest.sh, can't; is the disk full?"
@@ -174,7 +208,7 @@ vm_exec_once() {
 	# Both are opened for writing here as well, so that their readers come to
 	# an end even if QEMU never opens them.
 	exec 5> "$run/out" 6> "$run/err" 7<&0
-	"${vng[@]}" --exec "$run/guest.sh" <&7 7<&- 5>&- 6>&- > "$run/vng.log" 2>&1 &
+	"${vng[@]}" --exec "$guest_run/guest.sh" <&7 7<&- 5>&- 6>&- > "$run/vng.log" 2>&1 &
 	vng_pid=$!
 	exec 7<&-
 	while kill -0 "$vng_pid" 2> /dev/null; do
@@ -232,12 +266,13 @@ choose_accel() {
 		return
 	fi
 	[ "$accel" = auto ] || return 0
+	[ -z "$foreign" ] || { accel=tcg; return; }
 	if [ ! -r /dev/kvm ] || [ ! -w /dev/kvm ]; then
 		accel=tcg
 		say "accelerator: TCG (no /dev/kvm that can be opened)"
 		return
 	fi
-	id="$(cat /proc/sys/kernel/random/boot_id) $(qemu-system-x86_64 --version | head -n 1)"
+	id="$(cat /proc/sys/kernel/random/boot_id) $("$qemu" --version | head -n 1)"
 	answer=$vm/accel
 	if [ "$(head -n 1 "$answer" 2> /dev/null)" != "$id" ]; then
 		accel=tcg
@@ -258,6 +293,7 @@ choose_accel() {
 # The whole way to a VM: what the options ask for is built and $accel known.
 want_vm() {
 	want_kernel
+	want_root
 	lock
 	want_virtme
 	unlock
@@ -281,7 +317,7 @@ emulator_failed() {
 # Complaints in the kernel's log are part of every test's result. Exceptions: data
 # races of the stock kernel, one pattern a line, without functions of the series on
 # either side.
-kernel_complaints='WARNING:|BUG:|Oops|general protection|kernel BUG|KASAN|KCSAN:|possible .* detected|INFO: (task|rcu)|Call Trace|inconsistent lock|unable to handle|ODEBUG|Kernel panic|scheduling while atomic'
+kernel_complaints='WARNING:|BUG:|Oops|general protection|kernel BUG|KASAN|KCSAN:|possible .* detected|INFO: (task|rcu)|Call [Tt]race|inconsistent lock|[Uu]nable to handle|ODEBUG|Kernel panic|scheduling while atomic'
 kernel_complained() {
 	if grep -nE "$kernel_complaints" "$run/kernel.log" |
 		grep -vE "^[0-9]+:\[ *[0-9.]+\] ($(sed 's/^^//; s/$$//' "$top/tests/vm/kcsan-known" | paste -sd '|'))\$"; then

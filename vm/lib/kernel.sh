@@ -146,12 +146,13 @@ want_patched() {
 	fi
 }
 
-# A fragment NAME-VERSION says what NAME has to be in that version.
+# A fragment NAME-VERSION says what NAME has to be in that version, NAME-ARCH on that architecture, and
+# NAME-VERSION-ARCH in both.
 fragments() {
 	local name fragment
 
 	for name in $(printf '%s\n' bench "$opt_config" | uniq); do
-		for fragment in "$top/kernel/config/$name.config" "$top/kernel/config/$name-$opt_kernel.config"; do
+		for fragment in "$top/kernel/config/$name.config" "$top/kernel/config/$name-"{"$opt_kernel","$opt_arch","$opt_kernel-$opt_arch"}.config; do
 			[ ! -f "$fragment" ] || echo "$fragment"
 		done
 	done
@@ -165,8 +166,8 @@ configure_kernel() { # OBJ
 	# Options not asked for are off, as in tinyconfig. Merging fragments into
 	# a finished tinyconfig would add what is "default y" below them.
 	# shellcheck disable=SC2046
-	cat kernel/configs/tiny-base.config kernel/configs/tiny.config arch/x86/configs/tiny.config $(fragments) > "$1/all.config"
-	make -s O="$1" ARCH=x86_64 KCONFIG_ALLCONFIG="$1/all.config" allnoconfig
+	cat kernel/configs/tiny-base.config kernel/configs/tiny.config $(find "arch/$arch_folder/configs" -name tiny.config) $(fragments) > "$1/all.config"
+	make -s O="$1" "${kernel_make[@]}" KCONFIG_ALLCONFIG="$1/all.config" allnoconfig
 	# kconfig silently drops impossible options; here that is an error. The later of two fragments decides an option.
 	# shellcheck disable=SC2046
 	wanted=$(sed -n 's/^# \(CONFIG_[A-Z0-9_]*\) is not set$/\1=n/p; /^CONFIG_/p' $(fragments) | tac | awk -F= '!seen[$1]++')
@@ -185,12 +186,13 @@ configure_kernel() { # OBJ
 # objtool, and then every object, because objtool has checked them all. From 6.13 on,
 # the folder's Makefile names the tree, too: with a wrong one make would build that tree.
 copy_tree() { # FROM TO
-	local obj=$2/obj-$opt_config
+	local name=obj-$opt_config$arch_suffix
+	local obj=$2/$name
 
 	rm -rf "$2"
 	mkdir "$2"
 	(cd "$1" && find . -mindepth 1 -maxdepth 1 ! -name 'obj-*' -exec cp -al -t "$2" {} +)
-	cp -a "$1/obj-$opt_config" "$obj"
+	cp -a "$1/$name" "$obj"
 	rm -f "$obj/.stamp"
 	sed -i "s,$1/,$2/,g" "$obj/Makefile"
 	find "$obj/tools" \( -name '*.cmd' -o -name '*.d' \) -exec sed -i "s,$1/,$2/,g" {} +
@@ -202,14 +204,21 @@ copy_tree() { # FROM TO
 # KASAN's checks in lockdep.c took more than a third of a debug kernel's time. Without
 # them a freed lock is still found when it is taken.
 compile_kernel() { # OBJ
-	make -C "$1" ARCH=x86_64 KBUILD_BUILD_TIMESTAMP="2026-01-01" KBUILD_BUILD_USER=vm KBUILD_BUILD_HOST=libswitchto \
-		KASAN_SANITIZE_lockdep.o=n -j"$((2 * $(nproc)))" bzImage vmlinux
+	make -C "$1" "${kernel_make[@]}" KBUILD_BUILD_TIMESTAMP="2026-01-01" KBUILD_BUILD_USER=vm KBUILD_BUILD_HOST=libswitchto \
+		KASAN_SANITIZE_lockdep.o=n -j"$((2 * $(nproc)))" "$image_name" vmlinux
+}
+
+# The object folder of the options in $tree, in $obj, and the image's path, in $image.
+name_image() {
+	obj=$tree/obj-$opt_config$arch_suffix
+	image=$obj/arch/$arch_folder/boot/$image_name
 }
 
 # Builds what the options ask for, if need be. The image's path is in $image.
 want_kernel() {
-	local obj id
+	local obj id name=$opt_patched-$opt_config$arch_suffix
 
+	[[ $opt_arch =~ ^(x86_64|arm64)$ ]] || die "wanted an x86_64 or arm64 machine, found $opt_arch; use --arch arm64"
 	lock
 	# shellcheck disable=SC2086
 	want_packages $packages_vm
@@ -218,16 +227,15 @@ want_kernel() {
 	want_source
 	tree=$stock
 	[ "$opt_patched" = stock ] || want_patched
-	obj=$tree/obj-$opt_config
+	name_image
 	# shellcheck disable=SC2046
-	id=$(cat $(fragments) "$stock/.origin" | cat - <(gcc --version; declare -f compile_kernel) | sha256sum | cut -c1-16)
+	id=$(cat $(fragments) "$stock/.origin" | cat - <($kernel_cc --version; declare -f compile_kernel) | sha256sum | cut -c1-16)
 	[ "$opt_patched" = stock ] || id="$id $(patches_id)"
-	image=$obj/arch/x86/boot/bzImage
 	if [ "$(cat "$obj/.stamp" 2> /dev/null)" != "$id" ] || [ ! -f "$image" ]; then
 		need_space 1500 "building the kernel"
 		rm -f "$obj/.stamp"
-		step "config-$opt_patched-$opt_config" "configuring Linux $opt_kernel, $opt_patched, $opt_config.config" configure_kernel "$obj"
-		step "kernel-$opt_patched-$opt_config" "building Linux $opt_kernel, $opt_patched, $opt_config.config" compile_kernel "$obj"
+		step "config-$name" "configuring Linux $opt_kernel, $opt_patched, $opt_config.config${foreign:+, $opt_arch}" configure_kernel "$obj"
+		step "kernel-$name" "building Linux $opt_kernel, $opt_patched, $opt_config.config${foreign:+, $opt_arch}" compile_kernel "$obj"
 		echo "$id" > "$obj/.stamp"
 	fi
 	unlock
@@ -300,8 +308,9 @@ copy_selftests() {
 # The kernel selftests of futexes, upstream's and kernel/selftests/, into a folder
 # for each version.
 want_kselftest() {
-	kselftest=$top/build/kselftest-$opt_kernel
+	kselftest=$top/build/kselftest-$opt_kernel$arch_suffix
 	can_write "$kselftest"
+	want_root
 	lock
 	step kselftest "building the kernel's futex selftests" make_kselftest
 	unlock
@@ -310,7 +319,9 @@ want_kselftest() {
 make_kselftest() { copy_selftests && build_kselftest; }
 
 build_kselftest() {
-	make -C "$tree/obj-$opt_config" ARCH=x86_64 headers &&
-		make -C "$tree/$functional" ARCH=x86_64 OUTPUT="$kselftest" \
-			KHDR_INCLUDES="-isystem $tree/obj-$opt_config/usr/include"
+	local obj=$tree/obj-$opt_config$arch_suffix cc=()
+	[ -z "$foreign" ] || cc=("CC=$kernel_cc --sysroot=$root")
+	make -C "$obj" "${kernel_make[@]}" headers &&
+		make -C "$tree/$functional" "${kernel_make[@]}" "${cc[@]}" OUTPUT="$kselftest" \
+			KHDR_INCLUDES="-isystem $obj/usr/include"
 }

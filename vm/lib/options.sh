@@ -4,13 +4,15 @@
 #
 # The options that several commands in vm/ share. vm/lib.sh sources this file.
 
-opt_kernel=6.12 opt_patched=patched opt_config=bench opt_cpus='' opt_mem=4G
+opt_kernel=6.12 opt_patched=patched opt_config=bench opt_arch=$host_arch opt_cpus='' opt_mem=4G
 opt_icount='' opt_sleep=off opt_accel=auto opt_timeout=0 opt_rw=() opt_append=()
 
 options_help='  --kernel VERSION     kernel version, one of kernel/patches/ (6.12)
   --stock              without the patches
   --config NAME        bench, debug, rt, preempt, up, net, kcsan or scx:
-                       kernel/config/NAME.config (bench)'
+                       kernel/config/NAME.config (bench)
+  --arch ARCH          arm64, on any machine: cross-compiled and emulated where need be, with a
+                       root file system of its own (this machine'\''s architecture)'
 vm_options_help='  --cpus N             virtual CPUs (2; with --icount 1)
   --mem SIZE           memory, as 4G (4G)
   --icount             count instructions: 1 ns of guest time is 1 instruction of any
@@ -30,13 +32,14 @@ parse_option() {
 	--stock) opt_patched=stock taken=1; return ;;
 	--icount) opt_icount=yes taken=1; return ;;
 	--real-sleep) opt_sleep=on taken=1; return ;;
-	--kernel | --config | --cpus | --mem | --accel | --timeout | --rw | --append) ;;
+	--kernel | --config | --arch | --cpus | --mem | --accel | --timeout | --rw | --append) ;;
 	*) taken=0; return ;;
 	esac
 	[ $# -ge 2 ] || usage_error "$1: wanted a value, found the end of the line"
 	case $1 in
 	--kernel) opt_kernel=$2 ;;
 	--config) opt_config=$2 ;;
+	--arch) opt_arch=$2 ;;
 	--cpus) opt_cpus=$2 ;;
 	--mem) opt_mem=$2 ;;
 	--accel) opt_accel=$2 ;;
@@ -49,6 +52,7 @@ parse_option() {
 check_options() {
 	local known
 
+	choose_arch
 	known=$(cd "$top/kernel/patches" && echo *)
 	[ -f "$top/kernel/patches/$opt_kernel/series" ] ||
 		usage_error "--kernel: wanted one of: $known; found '$opt_kernel'"
@@ -65,6 +69,8 @@ check_options() {
 	auto | kvm | tcg) ;;
 	*) usage_error "--accel: wanted auto, kvm or tcg; found '$opt_accel'" ;;
 	esac
+	[ "$opt_accel" != kvm ] || [ -z "$foreign" ] ||
+		usage_error "--accel kvm: wanted --arch $host_arch, which is this machine's, found $opt_arch"
 	[ "$opt_sleep" = off ] || [ -n "$opt_icount" ] || usage_error "--real-sleep: wanted --icount with it"
 	if [ -n "$opt_icount" ]; then
 		[ "$opt_accel" != kvm ] || usage_error "--icount: QEMU counts instructions under TCG only; found --accel kvm"

@@ -22,7 +22,7 @@ configure_package() { # OBJ FILE
 		"${config[@]}" -d DEBUG_INFO_BTF -e DEBUG_INFO_NONE \
 			-d DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT -d DEBUG_INFO_DWARF4 -d DEBUG_INFO_DWARF5
 	fi
-	make -C "$tree" O="$1" ARCH=x86_64 olddefconfig
+	make -C "$tree" O="$1" "${kernel_make[@]}" olddefconfig
 }
 
 with_btf() { # FILE
@@ -33,7 +33,7 @@ with_btf() { # FILE
 compile_package() { # OBJ
 	rm -f "$1"/../*.deb
 	DEB_BUILD_OPTIONS=terse DEB_BUILD_PROFILES=pkg.linux-upstream.nokerneldbg \
-		make -C "$1" ARCH=x86_64 -j"$(nproc)" bindeb-pkg
+		make -C "$1" "${kernel_make[@]}" -j"$(nproc)" bindeb-pkg
 }
 
 # Builds the packages with the configuration in FILE, if need be. Their paths are in
@@ -42,7 +42,7 @@ want_package() { # FILE
 	local work=$vm/package-$opt_kernel out=$top/build/deb id btf='' space=10000
 
 	[ -r "$1" ] || die "wanted a kernel configuration at $1, found none that can be read; name one with --config-file FILE (zcat /proc/config.gz > FILE, if this kernel has it)"
-	grep -q '^CONFIG_X86_64=y' "$1" || die "wanted the configuration of an x86-64 kernel, found no CONFIG_X86_64=y in $1"
+	grep -q "^CONFIG_${opt_arch^^}=y" "$1" || die "wanted the configuration of a kernel for $opt_arch, found no CONFIG_${opt_arch^^}=y in $1"
 	lock
 	# shellcheck disable=SC2086
 	want_packages $packages_deb

@@ -74,8 +74,8 @@ need_space() { # MEGABYTES WHAT FOR
 		die "wanted $1 MB free for $2, found $free MB in $top; free some, or put the checkout on a larger disk"
 }
 
-packages_vm='build-essential flex bison bc libelf-dev libssl-dev xz-utils kmod cpio patch
-	python3 python3-venv udev procps qemu-system-x86'
+packages_base='build-essential flex bison bc libelf-dev libssl-dev xz-utils kmod cpio patch
+	python3 python3-venv udev procps'
 packages_scx='pahole clang'
 packages_lib='cmake pkg-config libcmocka-dev liburing-dev libsqlite3-dev libuv1-dev libxdp-dev libbpf-dev libssl-dev iproute2'
 packages_check="build-essential git python3 util-linux $packages_lib clang clang-format codespell shellcheck pyflakes3
