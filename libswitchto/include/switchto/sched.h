@@ -654,6 +654,55 @@ int switchto_shield_end(void);
 struct switchto_task *switchto_task_self(void);
 
 /**
+ * switchto_task_name() - name the calling task
+ * @name:	the first 15 bytes count. Copied. "": it has no name any more
+ *
+ * The name is in traces, and is that of the task's thread for debuggers and top(1), until the task ends.
+ * Two system calls, and one more at the end of the task.
+ *
+ * Return: 0, or -1 and errno: EPERM; EINVAL, @name is NULL.
+ */
+int switchto_task_name(const char *name);
+
+/* --- traces --- */
+
+/**
+ * switchto_trace_start() - record what all schedulers of the process do
+ * @file:	path of a regular file. It is created, readable by its owner, or overwritten
+ * @bytes:	its size at most; 0: 64 MiB. Each event takes 32 bytes
+ *
+ * tools/switchto-trace shows the file. The events are in rings: if there are more, the oldest are
+ * overwritten, and switchto-trace says how many. What is recorded is in the file at once, and stays
+ * there if the program dies. Names that tasks have are recorded, whenever they got them.
+ *
+ * With the variable SWITCHTO_TRACE=FILE, which a set-user-ID program ignores, the first
+ * switchto_sched_create() of a program starts a trace, and exit(3) stops it; if FILE can't be recorded,
+ * a line on stderr says so.
+ *
+ * A slot begins to record when it next polls, after a millisecond of work at most. An event costs up to
+ * 60 instructions, and two or three make a switch. The child of a fork() records nothing. Do
+ * not truncate the file meanwhile: the program would end by SIGBUS. Each trace of a process takes its
+ * size of address space for ever.
+ *
+ * Any thread may call it, but no signal handler.
+ *
+ * Return: 0, or -1 and errno: EBUSY, a trace is being recorded, here or in @file by another process;
+ * EINVAL, @file is NULL or no regular file, or @bytes are too few (64 KiB are enough for 16 CPUs, 1 MiB
+ * for all); EFBIG, RLIMIT_FSIZE; ENODEV, the file system can't share a mapping with a file (9p); ENOSPC,
+ * ENOMEM, or as open(2).
+ */
+int switchto_trace_start(const char *file, size_t bytes);
+
+/**
+ * switchto_trace_stop() - end the trace, and close its file
+ *
+ * Any thread may call it, but no signal handler.
+ *
+ * Return: 0, or -1 and errno: EINVAL, no trace is being recorded.
+ */
+int switchto_trace_stop(void);
+
+/**
  * switchto_yield() - let the other ready tasks of this slot run
  *
  * Return: 0, or -1 and errno: EPERM, EDEADLK; ECANCELED, after the others have run.

@@ -35,7 +35,7 @@ static void give_up(struct worker *me, struct operation *operation)
 		if (started)
 			break;
 	}
-	switchto_waiter_wait(&operation->waiter, NEVER, false);
+	switchto_waiter_wait(&operation->waiter, NEVER, ON_AWAIT);
 }
 
 /* The result, or a negative error number. */
@@ -64,7 +64,7 @@ static long await(const struct io_uring_sqe *sqe, uint32_t *flags, const struct 
 		return -EAGAIN;
 	/* Only this slot's ring can cancel it. */
 	me->task->bound |= BY_CALL;
-	error = switchto_waiter_wait(&operation.waiter, until, true);
+	error = switchto_waiter_wait(&operation.waiter, until, ON_AWAIT | CANCELS);
 	if (error)
 		give_up(me, &operation);
 	me->task->bound &= BY_SPAWN;

@@ -20,9 +20,15 @@
 
 struct party {
 	struct waiter waiter;
-	_Atomic size_t done; /* the case that happened + 1; 0: none yet */
-	bool closed;	     /* because the channel was closed */
+	_Atomic size_t done;		  /* the case that happened + 1; 0: none yet */
+	bool closed;			  /* because the channel was closed */
+	const struct switchto_chan *chan; /* of the last case, for the trace */
 };
+
+const void *switchto_chan_awaited(const struct waiter *waiter)
+{
+	return ((const struct party *)waiter)->chan;
+}
 
 struct node {
 	struct node *next, *prev;
@@ -259,6 +265,7 @@ static void add_all(struct party *party, struct node *nodes, struct switchto_cas
 		nodes[i] = (struct node){ .party = party, .index = i, .item = cases[i].item };
 		if (!cases[i].chan)
 			continue;
+		party->chan = cases[i].chan;
 		switchto_watch_exit(&cases[i].chan->watched);
 		node_add(nodes_of(&cases[i]), &nodes[i]);
 	}
@@ -446,7 +453,7 @@ static int wait_for_any(struct worker *me, struct party *party, struct watch *wa
 	else if (stays || atomic_load(&party->waiter.fired))
 		switchto_sleep_stay(me);
 	else
-		error = switchto_sleep(me, until, WAITING_IO);
+		error = switchto_sleep(me, until, WAITING_IO | ON_SELECT, NULL);
 	window();
 	for (size_t i = 0; i < count; i++)
 		event |= !disarm(me, &watches[i], error);
@@ -512,7 +519,7 @@ static __attribute__((noinline)) int select_with(struct switchto_case *cases, si
 		done = 0;
 		/* Nobody may claim it from now on. */
 		if (!atomic_compare_exchange_strong(&party.done, &done, count + 1))
-			switchto_waiter_wait(&party.waiter, NEVER, false);
+			switchto_waiter_wait(&party.waiter, NEVER, ON_CHAN);
 		done = atomic_load(&party.done) - 1;
 		take_out_all(nodes, cases, count, done);
 		if (done < count) {
@@ -567,7 +574,7 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 	add_all(&party, nodes, cases, count);
 	unlock_all(cases, count);
 
-	error = switchto_waiter_wait(&party.waiter, until, true);
+	error = switchto_waiter_wait(&party.waiter, until, ON_CHAN | CANCELS);
 	window();
 	/* A child, where the nodes are in no list any more. */
 	if (error == EPERM)
@@ -575,7 +582,7 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
 	done = 0;
 	/* Nobody may claim it from now on. */
 	if (error && !atomic_compare_exchange_strong(&party.done, &done, count + 1)) {
-		switchto_waiter_wait(&party.waiter, NEVER, false);
+		switchto_waiter_wait(&party.waiter, NEVER, ON_CHAN);
 		error = 0;
 	}
 	done = atomic_load(&party.done) - 1;

@@ -411,6 +411,8 @@ static struct worker *make_worker(struct slot *slot, struct switchto_task *task,
 			return worker;
 		worker = switchto_pool_hold(sched, task, &holds);
 	} while (!worker && !holds);
+	if (holds && unlikely(slot->lane))
+		switchto_trace_sleeps(task, ON_WORKER, NULL);
 	/* Those that sleep may have a worker for it. */
 	for (unsigned int i = 0; holds && i < sched->slots; i++)
 		if (&sched->slot[i] != slot)
@@ -439,6 +441,8 @@ bool switchto_dispatch_make(struct worker *me)
 	slot->waited = true;
 	/* As if it slept; without memory, it is behind the others. */
 	prepare(task, WAITING);
+	if (unlikely(slot->lane))
+		switchto_trace_sleeps(task, ON_WORKER, NULL);
 	if (switchto_timer_add(&slot->timers, task, switchto_now() + NO_WORKER))
 		task_wake(slot, task, WAITING, 0, SWITCHTO_YIELDED);
 	return true;

@@ -26,6 +26,8 @@ void switchto_inbox_push(struct slot *slot, struct switchto_task *task, enum swi
 	struct switchto_task *first = atomic_load_explicit(&slot->inbox, memory_order_relaxed);
 
 	task->why = why;
+	if (traces() && why != CHANGES)
+		switchto_trace_pushed(slot, task, why);
 	do
 		task->next = first;
 	while (!atomic_compare_exchange_weak(&slot->inbox, &first, task));
@@ -69,6 +71,7 @@ __attribute__((noinline)) void switchto_inbox_empty(struct slot *slot)
 								memory_order_acquire);
 	struct switchto_task *oldest = NULL, *next;
 
+	switchto_trace_mute(slot, true);
 	for (; newest; newest = next) {
 		next = newest->next;
 		newest->next = oldest;
@@ -81,6 +84,7 @@ __attribute__((noinline)) void switchto_inbox_empty(struct slot *slot)
 		else
 			queue_claimed(slot, oldest, oldest->why);
 	}
+	switchto_trace_mute(slot, false);
 }
 
 /* Also from a slot that is in the scheduler just now. */

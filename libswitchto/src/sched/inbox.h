@@ -8,6 +8,7 @@
 
 #include "inherit.h"
 #include "timer.h"
+#include "trace.h"
 
 /* Inside, or by a visitor. */
 static inline void change_ready(struct slot *slot, int n)

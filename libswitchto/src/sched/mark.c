@@ -338,7 +338,7 @@ int switchto_mark_add(struct slot *slot, int fd, bool output)
 		return error;
 	/* Two tasks may come here at once. */
 	pthread_mutex_lock(&mark->lock);
-	mark->fd = fd;
+	__atomic_store_n(&mark->fd, fd, __ATOMIC_RELAXED);
 	if (mark->slot && mark->slot->sched != slot->sched)
 		error = leave_other(mark);
 	if (!error && mark->slot && output && atomic_load(&mark->out.word) == UNARMED)

@@ -131,6 +131,8 @@ static void verify(struct switchto_sched *sched)
 		return;
 	sched->verified = now;
 	switchto_mark_verify(sched);
+	if (traces())
+		switchto_trace_tick();
 }
 
 /* Takes @slot from its task, if there is anything to do. @owner: USER. */

@@ -10,6 +10,7 @@ _Thread_local struct worker *switchto_current __attribute__((tls_model("initial-
 static void forked(void)
 {
 	switchto_current = NULL;
+	switchto_trace_forked();
 	switchto_sys_forked();
 	switchto_generation_offset = switchto_generation % GENERATIONS * GENERATION_SIZE;
 }
@@ -94,6 +95,8 @@ bool switchto_owner_reclaim(struct worker *me, pid_t tid)
 	} while (state_of(owner) == VISITED || !take(slot, owner));
 	atomic_fetch_add_explicit(&slot->stats.retakes, 1, memory_order_relaxed);
 	probe2(retake, slot, tid);
+	if (traces())
+		switchto_trace_event(slot, TRACE_RETAKE, NULL, (uint64_t)tid);
 	switchto_owner_begin(me, slot);
 	return true;
 }

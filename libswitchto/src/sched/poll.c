@@ -146,11 +146,15 @@ static ALWAYS_INLINE void take_events(struct slot *slot, const struct epoll_even
 long switchto_poll_events(struct slot *slot, nsec_t timeout, bool looks)
 {
 	struct worker *me = switchto_current;
+	/* Paired with switchto_trace_attend(): either it is seen, or that sees that the slot sleeps. */
+	const bool traced = atomic_load(&slot->looks);
 	struct epoll_event events[EVENTS];
 	long n;
 
 	if (unlikely(!me))
 		switchto_owner_check_fork(slot->sched);
+	if (unlikely(traced))
+		switchto_trace_poll(slot, timeout);
 	atomic_store_explicit(&me->keeps, 1, memory_order_relaxed);
 	if (timeout == 0 || timeout == NEVER)
 		n = EPOLL_WAIT(slot->epoll, events, looks ? LOOK_EVENTS : EVENTS, timeout ? -1 : 0);
@@ -160,5 +164,7 @@ long switchto_poll_events(struct slot *slot, nsec_t timeout, bool looks)
 	if (unlikely(n < 0))
 		switchto_owner_check_fork(slot->sched);
 	take_events(slot, events, n);
+	if (unlikely(traced))
+		switchto_trace_polled(slot, n);
 	return n;
 }

@@ -22,6 +22,8 @@ bool switchto_region_take(struct slot *slot, uint32_t owner, bool lets_go)
 	tid = atomic_load_explicit(&slot->tid, memory_order_relaxed);
 	atomic_fetch_add_explicit(&slot->stats.retakes, 1, memory_order_relaxed);
 	probe2(retake, slot, tid);
+	if (traces())
+		switchto_trace_event(slot, TRACE_RETAKE, NULL, (uint64_t)tid);
 	switchto_owner_grant(slot->dispatcher, slot);
 	/* It may compute: not on the CPU of the others. */
 	if (lets_go)
@@ -39,7 +41,7 @@ static void monitor_wake(struct switchto_sched *sched)
 		switchto_futex_wake(&sched->monitor);
 }
 
-int switchto_block_begin(void)
+int switchto_region_begin(long number)
 {
 	struct worker *me = switchto_current;
 	unsigned char last;
@@ -53,6 +55,8 @@ int switchto_block_begin(void)
 	me->in_region = true;
 	switchto_owner_block(me);
 	probe(block_begin);
+	if (traces())
+		switchto_trace_event(me->slot, TRACE_BLOCK, me->task, (uint64_t)(number + 1));
 	/* As the monitor would, but at once. That saves what the others wait for the monitor. */
 	last = atomic_load_explicit(&me->slot->last_region, memory_order_relaxed);
 	/* The kernel tells if it sleeps. But after a very long one it may compute. */
@@ -64,6 +68,11 @@ int switchto_block_begin(void)
 		monitor_wake(me->sched);
 	}
 	return 0;
+}
+
+int switchto_block_begin(void)
+{
+	return switchto_region_begin(-1);
 }
 
 int switchto_block_end(void)
@@ -92,6 +101,8 @@ int switchto_block_end(void)
 	me->gave_up = 0;
 	me->in_region = false;
 	probe(block_end);
+	if (traces())
+		switchto_trace_event(slot, TRACE_UNBLOCK, me->task, 0);
 	spent(me, 0);
 	return 0;
 }

@@ -10,5 +10,7 @@
  * thread may use all of its CPUs.
  */
 bool switchto_region_take(struct slot *slot, uint32_t owner, bool lets_go);
+/* switchto_block_begin() for system call @number; -1: of the program. */
+int switchto_region_begin(long number);
 
 #endif /* SWITCHTO_SCHED_REGION_H */

@@ -6,6 +6,7 @@
  * polls: mark.h says why.
  */
 #define _GNU_SOURCE
+#include "region.h"
 #include "request.h"
 
 #include <fcntl.h>
@@ -65,13 +66,13 @@ long switchto_request_nap(unsigned int *count, const struct timespec *deadline)
 }
 
 /* Before a call that blocks. An error number: it may not be made. */
-static int begin_to_block(struct worker *me, const struct timespec *deadline)
+static int begin_to_block(struct worker *me, const struct request *r)
 {
-	if (switchto_deadline(deadline) < 0)
+	if (switchto_deadline(r->deadline) < 0)
 		return EINVAL;
 	if (is_cancelled(me->task))
 		return ECANCELED;
-	return switchto_block_begin() ? errno : 0;
+	return switchto_region_begin(r->number) ? errno : 0;
 }
 
 __attribute__((noinline)) long switchto_request_block(struct worker *me, const struct request *r)
@@ -80,7 +81,7 @@ __attribute__((noinline)) long switchto_request_block(struct worker *me, const s
 	int error;
 
 	do {
-		error = begin_to_block(me, r->deadline);
+		error = begin_to_block(me, r);
 		if (error)
 			return -error;
 		result = make_call(r);

@@ -52,6 +52,7 @@ static int begin_slot(struct slot *slot, struct switchto_sched *sched)
 	slot->enqueue = sched->policy->enqueue;
 	slot->pick = sched->policy->pick;
 	slot->is_fifo = sched->policy == &switchto_fifo;
+	switchto_trace_begin_slot(slot);
 	if (!__builtin_add_overflow(sched->policy->queue_size,
 				    sched->wrapped ? sched->wrapped->queue_size : 0, &size))
 		slot->queue = calloc(1, size);
@@ -130,6 +131,14 @@ static void leave_others(struct switchto_sched *sched)
 				give_time();
 		}
 	}
+	pthread_mutex_unlock(&all_lock);
+}
+
+void switchto_sched_each(void (*fn)(struct switchto_sched *sched))
+{
+	pthread_mutex_lock(&all_lock);
+	for (struct switchto_sched *sched = all; sched; sched = sched->next)
+		fn(sched);
 	pthread_mutex_unlock(&all_lock);
 }
 
@@ -245,6 +254,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	if (!is_possible(&chosen))
 		return fail(EINVAL);
 	pthread_once(&once, watch_forks);
+	switchto_trace_by_variable();
 
 	size = sizeof(*sched) + chosen.slots * sizeof(struct slot);
 	sched = aligned_alloc(64, (size + 63) / 64 * 64);
@@ -286,6 +296,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	pthread_mutex_lock(&all_lock);
 	sched->next = all;
 	all = sched;
+	switchto_trace_begin_sched(sched);
 	pthread_mutex_unlock(&all_lock);
 	*sched_out = sched;
 	return 0;

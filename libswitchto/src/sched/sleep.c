@@ -13,11 +13,13 @@ bool switchto_sleep_stay(struct worker *me)
 	/* Claimed meanwhile: it is in a queue, and is its own next one sooner or later. */
 	if (likely(state & (PARKED | WAITING)))
 		return true;
+	if (unlikely(me->slot->lane))
+		switchto_trace_sleeps(task, ON_OTHER, NULL);
 	switchto_dispatch(me);
 	return false;
 }
 
-int switchto_sleep(struct worker *me, nsec_t deadline, uint32_t how)
+int switchto_sleep(struct worker *me, nsec_t deadline, uint32_t how, const void *object)
 {
 	struct switchto_task *task = me->task;
 	int error = 0;
@@ -29,7 +31,9 @@ int switchto_sleep(struct worker *me, nsec_t deadline, uint32_t how)
 	if (unlikely(error) && switchto_sleep_stay(me))
 		return error;
 	if (likely(!error)) {
-		probe2(sleep, task, how);
+		probe2(sleep, task, how & ON_STATE);
+		if (unlikely(me->slot->lane))
+			switchto_trace_sleeps(task, how, object);
 		switchto_dispatch(me);
 	}
 	return task->woken_by;
@@ -59,14 +63,14 @@ static int thread_wait(struct waiter *waiter, nsec_t deadline)
 	return 0;
 }
 
-int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels)
+int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, uint32_t how)
 {
 	struct worker *me = switchto_current;
 	uint32_t epoch;
 	int error = 0;
 
 	if (!waiter->task) {
-		if (cancels && me)
+		if (how & CANCELS && me)
 			return is_between_tasks(me) ? EDEADLK : EINVAL;
 		return thread_wait(waiter, deadline);
 	}
@@ -76,15 +80,15 @@ int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels)
 	epoch = me->epoch;
 	while (!atomic_load(&waiter->fired) && !error) {
 		prepare(me->task, WAITING);
-		if (cancels && task_cancelled(me))
+		if (how & CANCELS && task_cancelled(me))
 			error = ECANCELED;
 		else if (atomic_load(&waiter->fired))
 			switchto_sleep_stay(me);
 		else if (likely(deadline == NEVER))
-			error = sleep_in_line(me, WAITING);
+			error = sleep_in_line(me, WAITING, how, waiter);
 		else
-			error = switchto_sleep(me, deadline, WAITING);
-		if (error == ECANCELED && !cancels)
+			error = switchto_sleep(me, deadline, WAITING | how, waiter);
+		if (error == ECANCELED && !(how & CANCELS))
 			error = 0;
 	}
 	if (atomic_load(&waiter->fired))
@@ -125,7 +129,10 @@ int switchto_sleep_pause(uint32_t how, nsec_t deadline)
 			error = 0;
 			break;
 		}
-		error = task_cancelled(me) ? ECANCELED : switchto_sleep(me, deadline, how);
+		error = task_cancelled(me) ?
+				ECANCELED :
+				switchto_sleep(me, deadline,
+					       how | (how == PARKED ? ON_PARK : ON_TIMER), NULL);
 	} while (!error && how == WAITING);
 	leave(me);
 	if (me->epoch == epoch)

@@ -23,16 +23,19 @@ static inline bool task_cancelled(struct worker *me)
 
 /*
  * 0, ETIMEDOUT, ECANCELED, or ENOMEM: no memory for the deadline. After a deadline that has passed, it
- * does not sleep.
+ * does not sleep. @how with ON_PARK and so on; @object: as switchto_trace_sleeps().
  */
-int switchto_sleep(struct worker *me, nsec_t deadline, uint32_t how);
+int switchto_sleep(struct worker *me, nsec_t deadline, uint32_t how, const void *object);
 
 /* The same without a deadline, in line. */
-static ALWAYS_INLINE int sleep_in_line(struct worker *me, uint32_t how)
+static ALWAYS_INLINE int sleep_in_line(struct worker *me, uint32_t how, uint32_t on,
+				       const void *object)
 {
 	struct switchto_task *task = me->task;
 
 	probe2(sleep, task, how);
+	if (unlikely(me->slot->lane))
+		switchto_trace_sleeps(task, on, object);
 	dispatch_task(me);
 	return task->woken_by;
 }
@@ -58,10 +61,11 @@ static inline void switchto_waiter_begin_thread(struct waiter *waiter)
 }
 
 /*
- * 0 if it fired; ETIMEDOUT, ENOMEM; EDEADLK; EPERM: a handler has forked, and this is the child. If
- * @cancels, also ECANCELED, or EINVAL in a blocking region, where nothing would end the wait.
+ * 0 if it fired; ETIMEDOUT, ENOMEM; EDEADLK; EPERM: a handler has forked, and this is the child. @how:
+ * ON_JOIN and so on; with CANCELS, also ECANCELED, or EINVAL in a blocking region, where nothing would end the wait.
  */
-int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, bool cancels);
+int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, uint32_t how);
+enum { CANCELS = 1 };
 
 /* The task of @me does not wait in @word any more, if no event has taken it out already. */
 static inline bool take_back(struct worker *me, _Atomic uintptr_t *word)
@@ -119,9 +123,9 @@ static ALWAYS_INLINE int slot_wait_once(struct worker *me, struct mark *mark,
 	if (unlikely(task_cancelled(me))) {
 		error = ECANCELED;
 	} else if (unlikely(deadline)) {
-		error = switchto_sleep(me, switchto_deadline(deadline), WAITING_IO);
+		error = switchto_sleep(me, switchto_deadline(deadline), WAITING_IO | ON_FD, mark);
 	} else {
-		error = sleep_in_line(me, WAITING_IO);
+		error = sleep_in_line(me, WAITING_IO, ON_FD, mark);
 	}
 	window();
 	/* If an event came as well, the call is tried once more, and the error comes after that. */

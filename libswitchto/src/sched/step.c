@@ -206,8 +206,7 @@ static int begin_step(struct worker *me, struct slot *slot)
 	if (!steps)
 		return ENOMEM;
 	/* Its queue is empty: no task has run yet, or all have ended. */
-	slot->is_fifo = false;
-	slot->pick = pick;
+	switchto_trace_set_pick(slot, pick);
 	slot->dispatcher = me;
 	switchto_owner_begin(me, slot);
 	steps->caller.worker = me;

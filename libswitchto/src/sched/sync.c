@@ -355,7 +355,7 @@ static __attribute__((noinline)) int lock_in_thread(struct switchto_mutex *mutex
 	if (task ? inherit_or_push(mutex, queued, task) : lock_or_push(mutex, queued, who))
 		return 0;
 	do {
-		error = switchto_waiter_wait(&queued->waiter, NEVER, false);
+		error = switchto_waiter_wait(&queued->waiter, NEVER, ON_MUTEX);
 		if (error)
 			return fail(error);
 		atomic_store(&queued->waiter.fired, false);
@@ -390,8 +390,7 @@ static __attribute__((noinline)) void lock_again(struct switchto_mutex *mutex, s
 			return;
 		}
 		window();
-		probe2(sleep, me->task, LOCKING);
-		dispatch_task(me);
+		sleep_in_line(me, LOCKING, ON_MUTEX | LOCKING, mutex);
 	} while (!queued->given);
 }
 
@@ -408,8 +407,7 @@ static ALWAYS_INLINE int lock_inside(struct switchto_mutex *mutex, struct worker
 	begin_locking(task);
 	if (likely(!lock_or_push(mutex, queued, task))) {
 		window();
-		probe2(sleep, task, LOCKING);
-		dispatch_task(me);
+		sleep_in_line(me, LOCKING, ON_MUTEX | LOCKING, mutex);
 		if (!queued->given)
 			lock_again(mutex, me, queued);
 	} else {
@@ -439,8 +437,7 @@ static __attribute__((noinline)) int lock_inheriting(struct switchto_mutex *mute
 	 */
 	while (!locked) {
 		window();
-		probe2(sleep, task, LOCKING);
-		dispatch_task(me);
+		sleep_in_line(me, LOCKING, ON_MUTEX | LOCKING, mutex);
 		if (queued->given)
 			break;
 		begin_locking(task);
@@ -926,7 +923,7 @@ static int lock_timed(struct switchto_mutex *mutex, void *who, nsec_t deadline)
 		inherit_again(mutex, task);
 	locked = !in_list && push_timed(mutex, timed, who, task);
 	while (!locked && !error) {
-		error = switchto_waiter_wait(&timed->waiter, deadline, false);
+		error = switchto_waiter_wait(&timed->waiter, deadline, ON_MUTEX);
 		window();
 		/* In the child of a fork, others may have had the lock. */
 		if (error && task && is_parents(task->sched))
@@ -934,7 +931,7 @@ static int lock_timed(struct switchto_mutex *mutex, void *who, nsec_t deadline)
 		if (error && leave_timed(queued, task))
 			return error;
 		/* Unless a handler has forked, and this is the child, somebody is about to wake it. */
-		if (error && switchto_waiter_wait(&timed->waiter, NEVER, false))
+		if (error && switchto_waiter_wait(&timed->waiter, NEVER, ON_MUTEX))
 			return error;
 		locked = woken_timed(mutex, timed, task, error);
 	}
@@ -1037,7 +1034,8 @@ static struct queued *take_first(struct switchto_queue *queue)
 }
 
 /* The caller has queue->lock, and does not afterwards. 0 or an error number. */
-static int wait_in(struct switchto_queue *queue, nsec_t deadline, struct switchto_mutex *mutex)
+static ALWAYS_INLINE int wait_in(struct switchto_queue *queue, nsec_t deadline,
+				 struct switchto_mutex *mutex, uint32_t on)
 {
 	struct place place;
 	struct queued *queued = queued_in(&place);
@@ -1048,13 +1046,13 @@ static int wait_in(struct switchto_queue *queue, nsec_t deadline, struct switcht
 	switchto_mutex_unlock(&queue->lock);
 	if (mutex)
 		switchto_mutex_unlock(mutex);
-	error = switchto_waiter_wait(&queued->waiter, deadline, true);
+	error = switchto_waiter_wait(&queued->waiter, deadline, on | CANCELS);
 	/* A child, where this is in no list any more. */
 	if (error == EPERM)
 		return error;
 	if (error && !queued_claim(queued)) {
 		/* The thread that has claimed it will fire. */
-		switchto_waiter_wait(&queued->waiter, NEVER, false);
+		switchto_waiter_wait(&queued->waiter, NEVER, on);
 		error = 0;
 	}
 	if (error) {
@@ -1063,6 +1061,18 @@ static int wait_in(struct switchto_queue *queue, nsec_t deadline, struct switcht
 		switchto_mutex_unlock(&queue->lock);
 	}
 	return error;
+}
+
+const void *switchto_sync_awaited(const struct waiter *waiter, uint32_t on)
+{
+	const struct queued *queued;
+
+	if (on == ON_MUTEX)
+		return ((const struct timed *)((const char *)waiter -
+					       offsetof(struct timed, waiter)))
+			->mutex;
+	queued = (const struct queued *)((const char *)waiter - offsetof(struct queued, waiter));
+	return __atomic_load_n(&queued->who, __ATOMIC_RELAXED);
 }
 
 /* --- condition variables --- */
@@ -1078,7 +1088,7 @@ int switchto_cond_wait(struct switchto_cond *cond, struct switchto_mutex *mutex,
 	if (!has_locked(mutex, switchto_current))
 		return fail(EPERM);
 	switchto_lock_inner(&cond->queue.lock);
-	error = wait_in(&cond->queue, until, mutex);
+	error = wait_in(&cond->queue, until, mutex, ON_COND);
 	switchto_mutex_lock(mutex);
 	return error ? fail(error) : 0;
 }
@@ -1142,7 +1152,7 @@ int switchto_sem_wait(struct switchto_sem *sem, const struct timespec *deadline)
 		spent_by(switchto_current);
 		return 0;
 	}
-	error = wait_in(&sem->queue, until, NULL);
+	error = wait_in(&sem->queue, until, NULL, ON_SEM);
 	return error ? fail(error) : 0;
 }
 
@@ -1198,6 +1208,6 @@ int switchto_group_wait(struct switchto_group *group, const struct timespec *dea
 		switchto_mutex_unlock(&group->queue.lock);
 		return spent_by(switchto_current);
 	}
-	error = wait_in(&group->queue, until, NULL);
+	error = wait_in(&group->queue, until, NULL, ON_GROUP);
 	return error ? fail(error) : 0;
 }

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 /* --- spawn --- */
@@ -115,6 +116,8 @@ static ALWAYS_INLINE int spawn_on(struct switchto_sched *sched, int which, task_
 	/* Paired with switchto_sched_stop(), which cancels the tasks that it sees. */
 	if (unlikely(atomic_load(&sched->cancels)))
 		atomic_fetch_or(&task->cancelled, CANCELLED);
+	if (traces())
+		switchto_trace_event(task->slot, TRACE_SPAWN, task, (uintptr_t)fn);
 	switchto_wake_ready(NULL, task, SWITCHTO_NEW);
 	/* One that has lost its slot might fill the memory with tasks, faster than these can run. */
 	if (me && me->task && unlikely(!owns_slot(me)))
@@ -218,14 +221,14 @@ static ALWAYS_INLINE int join(struct switchto_task *task, nsec_t deadline, bool 
 	if (!ends && self && unlikely(atomic_load(&self->joiner) == &task->joins))
 		error = EDEADLK;
 	else
-		error = switchto_waiter_wait(waiter, deadline, !ends);
+		error = switchto_waiter_wait(waiter, deadline, ends ? ON_JOIN : ON_JOIN | CANCELS);
 	if (error) {
 		other = waiter;
 		window();
 		if (atomic_compare_exchange_strong(&task->joiner, &other, NULL))
 			return error;
 		/* It ends just now, and will fire. */
-		switchto_waiter_wait(waiter, NEVER, false);
+		switchto_waiter_wait(waiter, NEVER, ON_JOIN);
 	}
 	switchto_pool_free_task(task);
 	return 0;
@@ -380,6 +383,29 @@ struct switchto_task *switchto_task_self(void)
 	return switchto_current ? switchto_current->task : NULL;
 }
 
+int switchto_task_name(const char *name)
+{
+	struct worker *me = switchto_current;
+	char text[sizeof(me->name)] = "";
+	uint64_t part;
+
+	if (!name)
+		return fail(EINVAL);
+	if (!me || !me->task)
+		return fail(EPERM);
+	strncpy(text, name, sizeof(text) - 1);
+	if (!me->task->name[0])
+		prctl(PR_GET_NAME, me->name);
+	for (int i = 0; i < 2; i++) {
+		memcpy(&part, text + i * sizeof(part), sizeof(part));
+		atomic_store_explicit(&me->task->name[i], part, memory_order_relaxed);
+	}
+	prctl(PR_SET_NAME, me->task->name[0] ? text : me->name);
+	if (traces())
+		switchto_trace_name(me->task);
+	return 0;
+}
+
 /* --- yield, park, sleep --- */
 
 /* switchto_yield() of a task that is not in its slot. */
@@ -428,7 +454,7 @@ int switchto_park(const struct timespec *deadline)
 		spent(me, 0);
 		return 0;
 	}
-	error = unlikely(task_cancelled(me)) ? ECANCELED : sleep_in_line(me, PARKED);
+	error = unlikely(task_cancelled(me)) ? ECANCELED : sleep_in_line(me, PARKED, ON_PARK, NULL);
 	leave(me);
 	return unlikely(error) ? switchto_dispatch_fail(error) : 0;
 }

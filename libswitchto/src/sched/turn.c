@@ -54,6 +54,6 @@ int switchto_turn_wait(struct mark *mark, struct direction *direction, struct tu
 	pthread_mutex_unlock(&mark->lock);
 	if (go_on)
 		return 0;
-	error = switchto_waiter_wait(&turn->waiter, until, true);
+	error = switchto_waiter_wait(&turn->waiter, until, ON_TURN | CANCELS);
 	return turn->error ? turn->error : error;
 }

@@ -20,9 +20,11 @@
  *	inbox				the queue of a slot, and the way into it
  *	inherit				what a task that has a mutex inherits from those that wait for it
  *	timer				the heap of deadlines
+ *	trace				what is recorded of all that
  *	sys				system calls, clock
  *
  * Policies are called by pointers: fifo, priority, edf, fair; and wrapper, which measures and steals.
+ * Around these may be the functions of steps, and around all those of a trace.
  *
  * Who may touch what: a slot's queue, timers and poller belong to the worker that owns the slot, and
  * only inside the scheduler (owner.h). Others reach a slot by its inbox. So few things need a lock:
@@ -82,6 +84,25 @@ enum { BY_CALL = 1, BY_SPAWN = 2 };
 /* In the probe sleep: WAITING for a descriptor. */
 enum { WAITING_IO = 6 };
 
+/* For the trace, what a task sleeps for: in the bits of a state above those, or of a wait's flags. */
+enum {
+	ON_OTHER = 0,
+	ON_PARK = 0x100,
+	ON_TIMER = 0x200,
+	ON_FD = 0x300,
+	ON_MUTEX = 0x400,
+	ON_COND = 0x500,
+	ON_SEM = 0x600,
+	ON_GROUP = 0x700,
+	ON_CHAN = 0x800,
+	ON_SELECT = 0x900,
+	ON_JOIN = 0xa00,
+	ON_AWAIT = 0xb00,
+	ON_TURN = 0xc00,
+	ON_WORKER = 0xd00,
+	ON_STATE = 0xff,
+};
+
 typedef void task_fn(void *arg);
 
 /* Where a task, or another thread, waits for a wake: sleep.h, wake.h. */
@@ -111,8 +132,9 @@ struct switchto_task {
 	size_t timer; /* its place among the slot's timers + 1; 0: none */
 	enum switchto_reason why;
 	_Atomic(struct waiter *) joiner;
-	struct waiter joins;	 /* of its own call of switchto_join() */
-	_Atomic uint32_t serial; /* how often this memory has been a task's */
+	struct waiter joins;	  /* of its own call of switchto_join() */
+	_Atomic uint32_t serial;  /* how often this memory has been a task's */
+	_Atomic uint64_t name[2]; /* switchto_task_name(): 15 bytes and a 0 */
 	struct inherit
 		*inherit; /* that of its worker, if it has inherited or passed on. With a lock */
 	nsec_t since;	  /* of the wrapper: when it became ready, or stopped running */
@@ -171,6 +193,7 @@ struct worker {
 	uint64_t fp; /* that of the scheduler, when it was created */
 	struct inherit inherit;
 	atomic_bool exits;
+	char name[16]; /* of the thread, while its task has one */
 };
 
 /* worker->serves */
@@ -192,11 +215,21 @@ struct slot {
 	bool waited;		      /* its last task that was to begin found no worker */
 	struct steps *steps;	      /* NULL: it runs without steps */
 	void *queue;
-	bool is_fifo;	 /* the policy, whose functions are in line then; never after a step */
+	bool is_fifo; /* the policy, whose functions are in line then; never after a step, or traced */
 	bool has_policy; /* its queue is ready for use */
 	/* The policy's. */
 	void (*enqueue)(void *queue, struct switchto_entry *entry, enum switchto_reason why);
 	struct switchto_entry *(*pick)(void *queue);
+	const struct trace_lane *lane; /* NULL: it has no trace */
+	atomic_bool looks; /* it is to look for a trace at its next poll; while it has one */
+	uint32_t number;   /* of all slots of this process */
+	/* What it has without a trace, and that it is in a poll. */
+	struct {
+		void (*enqueue)(void *queue, struct switchto_entry *entry,
+				enum switchto_reason why);
+		struct switchto_entry *(*pick)(void *queue);
+		bool is_fifo, polls;
+	} traced;
 	/* What is left until it looks at the clock, see spent(); and how often it has polled. */
 	_Atomic int budget;
 	_Atomic unsigned int polls;

@@ -71,8 +71,8 @@ static ALWAYS_INLINE int ready(struct worker *me, struct switchto_task *task,
 {
 	struct slot *slot = task->slot;
 
-	if (likely(me) && likely(me->slot == slot) && likely(slot->is_fifo) &&
-	    likely(try_enter(me))) {
+	if (likely(me) && likely(me->slot == slot) &&
+	    likely(__atomic_load_n(&slot->is_fifo, __ATOMIC_RELAXED)) && likely(try_enter(me))) {
 		if (may_have_deadline && unlikely(task->timer))
 			return switchto_wake_woken(me, task, true);
 		probe2(ready, task, SWITCHTO_WOKEN);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 /* How floating-point numbers are rounded, and so on; and in FP_EVENTS what has happened. */
 static inline uint64_t fp_state(void)
@@ -80,6 +81,14 @@ static inline bool is_own(const struct worker *me, const struct switchto_task *t
 	return task && task->sched == me->sched;
 }
 
+/* The thread has its own name again. */
+static __attribute__((noinline)) void forget_name(const struct worker *me,
+						  struct switchto_task *task)
+{
+	prctl(PR_SET_NAME, me->name);
+	atomic_store(&task->name[0], 0);
+}
+
 /* Inside, and stays there. */
 static void end_task(struct worker *me)
 {
@@ -93,6 +102,10 @@ static void end_task(struct worker *me)
 		abort();
 	}
 	probe1(task_end, task);
+	if (unlikely(me->slot->lane))
+		switchto_trace_event(me->slot, TRACE_END, task, 0);
+	if (unlikely(atomic_load_explicit(&task->name[0], memory_order_relaxed)))
+		forget_name(me, task);
 	if (unlikely(task->inherit))
 		switchto_inherit_end(task);
 	me->task = NULL;

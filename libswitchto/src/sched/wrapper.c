@@ -122,6 +122,8 @@ static struct switchto_entry *steal_from(struct slot *victim, struct slot *thief
 			      memory_order_relaxed);
 	if (task) {
 		change_ready(victim, -1);
+		if (traces())
+			switchto_trace_event(thief, TRACE_STEAL, task, victim->number);
 		/* As if it had been in the thief's queue. */
 		change_ready(thief, 1);
 		__atomic_store_n(&task->slot, thief, __ATOMIC_RELAXED);
