@@ -93,6 +93,8 @@ class Sources:
             text = read(path)
             if path.suffix in (".c", ".cpp"):
                 return program_names(text)
+            if path.suffix == ".py":
+                return set(re.findall(r"^def (test_\w+)\(\)", text, re.M))
             return set(re.findall(r"^(\w+)\(\)", text, re.M))
         path = TOP / "kernel" / "selftests" / file
         if path.is_file():
