@@ -117,6 +117,7 @@ static struct job jobs[BURSTS][JOBS];
 /* More at a time than can be done. When those that were taken have ended, others are taken. */
 static void submit_all(void *sched)
 {
+	switchto_task_name("submit");
 	for (int burst = 0; burst < BURSTS; burst++) {
 		const long long deadline = now() + 20000000;
 		const struct timespec at = { deadline / 1000000000, deadline % 1000000000 };

@@ -36,6 +36,7 @@ static struct timespec ms_from_now(int ms)
 
 static void tick(void *unused)
 {
+	switchto_task_name("tick");
 	(void)unused;
 	for (; !atomic_load(&over); atomic_fetch_add(&ticks, 1)) {
 		struct timespec next = ms_from_now(1);
@@ -69,6 +70,7 @@ static void insert_while_locked(void *unused)
 	sqlite3 *base = open_base();
 	const int before = atomic_load(&ticks);
 
+	switchto_task_name("insert");
 	(void)unused;
 	atomic_store(&inserts, true);
 	run_sql(base, "INSERT INTO t VALUES (1)");
@@ -82,6 +84,7 @@ static void hold_lock(void *unused)
 	struct switchto_task *other;
 	struct timespec later;
 
+	switchto_task_name("hold lock");
 	(void)unused;
 	run_sql(base, "CREATE TABLE t (n)");
 	run_sql(base, "BEGIN EXCLUSIVE");
@@ -101,6 +104,7 @@ static void resolve(void *unused)
 	struct addrinfo *found = NULL;
 	int error;
 
+	switchto_task_name("resolve");
 	(void)unused;
 	/* It may take long: a region tells the monitor at once. Without one it finds out. */
 	switchto_block_begin();

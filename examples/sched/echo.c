@@ -20,6 +20,7 @@ static void accept_all(void *arg)
 {
 	int fd;
 
+	switchto_task_name("accept");
 	while ((fd = accept_one((int)(intptr_t)arg)) >= 0)
 		spawn_or_close(fd, serve);
 }

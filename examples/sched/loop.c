@@ -19,6 +19,7 @@ static void answer(void *arg)
 {
 	char question;
 
+	switchto_task_name("answer");
 	while (switchto_read(pair[0], &question, 1, NULL) == 1)
 		printf("task: %c\n", question);
 }

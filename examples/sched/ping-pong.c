@@ -14,6 +14,7 @@ static void play(void *arg)
 {
 	const int me = *(int *)arg;
 
+	switchto_task_name(me ? "pong" : "ping");
 	for (; turns[me] < TURNS; turns[me]++) {
 		if (me == 1)
 			switchto_park(NULL);

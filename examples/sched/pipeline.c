@@ -12,6 +12,7 @@ static struct switchto_group squarers;
 
 static void count(void *unused)
 {
+	switchto_task_name("count");
 	(void)unused;
 	for (long i = 1; i <= NUMBERS; i++)
 		switchto_chan_send(numbers, &i, NULL);
@@ -22,6 +23,7 @@ static void square(void *unused)
 {
 	long n;
 
+	switchto_task_name("square");
 	(void)unused;
 	while (switchto_chan_recv(numbers, &n, NULL) == 0) {
 		n *= n;
@@ -32,6 +34,7 @@ static void square(void *unused)
 
 static void close_squares(void *unused)
 {
+	switchto_task_name("close squares");
 	(void)unused;
 	switchto_group_wait(&squarers, NULL);
 	switchto_chan_close(squares);
@@ -41,6 +44,7 @@ static void add(void *sum)
 {
 	long n;
 
+	switchto_task_name("add");
 	while (switchto_chan_recv(squares, &n, NULL) == 0)
 		*(long *)sum += n;
 }

@@ -130,6 +130,7 @@ static void accept_all(void *unused)
 {
 	int fd;
 
+	switchto_task_name("accept");
 	(void)unused;
 	while (switchto_sem_wait(&server.places, NULL) == 0 &&
 	       (fd = accept_one(server.listener)) >= 0) {
@@ -146,6 +147,7 @@ static void wait_for_end(void *acceptor)
 	struct signalfd_siginfo info;
 	struct timespec deadline;
 
+	switchto_task_name("wait for end");
 	switchto_read(server.signals, &info, sizeof(info), NULL);
 	switchto_end(acceptor);
 	switchto_close(server.listener);

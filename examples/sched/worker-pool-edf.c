@@ -34,6 +34,7 @@ static void work(void *arg)
 	struct job *job = arg;
 	const long long end = now() + WORK_US * 1000LL;
 
+	switchto_task_name("job");
 	/* Between two steps, a job that is more urgent may run. */
 	while (now() < end)
 		switchto_yield();

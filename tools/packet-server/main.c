@@ -181,6 +181,8 @@ int main(int argc, char **argv)
 	status = 1;
 	if (!server.stats || !server.slots)
 		complain(errno, "start");
+	else if (options.trace && switchto_trace_start(options.trace, 0))
+		complain(errno, "--trace %s", options.trace);
 	else if (switchto_sched_create(&server.sched, &sched))
 		complain(errno, "switchto_sched_create");
 	else if ((errno = pthread_create(&server.watcher, NULL, watch, &server)))
@@ -189,6 +191,8 @@ int main(int argc, char **argv)
 		if (run(&server, &options)) {
 			complain(errno, "switchto_sched_run");
 		} else {
+			if (options.trace)
+				switchto_trace_stop();
 			if (has_many_threads(&server))
 				_exit(0);
 			status = 0;

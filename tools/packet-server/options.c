@@ -30,7 +30,8 @@ static const char usage[] =
 	"  --root DIR           what http sends (.)\n"
 	"  --interval SECONDS   report so often (only at the end)\n"
 	"  --json               report as JSON\n"
-	"  --plot               report with the last 60 rates of each slot as a chart\n";
+	"  --plot               report with the last 60 rates of each slot as a chart\n"
+	"  --trace FILE         record what the slots do, for switchto-trace\n";
 
 static int fail(const char *option, const char *wanted, const char *found)
 {
@@ -105,6 +106,7 @@ enum {
 	INTERVAL,
 	JSON,
 	PLOT,
+	TRACE,
 	HELP
 };
 
@@ -124,6 +126,7 @@ static const struct option names[] = {
 	{ "interval", required_argument, NULL, INTERVAL },
 	{ "json", no_argument, NULL, JSON },
 	{ "plot", no_argument, NULL, PLOT },
+	{ "trace", required_argument, NULL, TRACE },
 	{ "help", no_argument, NULL, HELP },
 	{ NULL, 0, NULL, 0 },
 };
@@ -196,6 +199,9 @@ static int parse_one(int which, struct options *options, bool *key)
 		return 0;
 	case PLOT:
 		options->plot = true;
+		return 0;
+	case TRACE:
+		options->trace = optarg;
 		return 0;
 	case HELP:
 		fputs(usage, stdout);

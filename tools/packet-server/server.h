@@ -39,6 +39,7 @@ struct options {
 	uint8_t key[KEY_SIZE];
 	const char *root; /* of TCP_HTTP */
 	bool json, plot;
+	const char *trace;     /* a file; NULL: none */
 	unsigned int interval; /* seconds from one report to the next; 0: only at the end */
 };
 

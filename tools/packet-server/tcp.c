@@ -185,6 +185,9 @@ static void serve(void *arg)
 	bool timed_out;
 
 	stay_on_cpu_of(tcp->slot);
+	/* That takes longer than many a connection. */
+	if (tcp->options->trace)
+		switchto_task_name("connection");
 	errno = 0;
 	if (tcp->options->what == TCP_HTTP)
 		serve_http(connection);
@@ -289,6 +292,7 @@ void tcp_main(void *arg)
 	struct tcp *tcp = arg;
 
 	stay_on_cpu_of(tcp->slot);
+	switchto_task_name("accept");
 	while (!is_server_over()) {
 		const int fd = switchto_accept(tcp->fd, NULL, NULL, SOCK_CLOEXEC, NULL);
 

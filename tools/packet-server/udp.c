@@ -374,6 +374,7 @@ static void reap(void *arg)
 	const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	uint64_t passed;
 
+	switchto_task_name("reap");
 	if (timer == -1 || timerfd_settime(timer, 0, &turns, NULL))
 		complain(errno, "no timer that ends idle sessions");
 	else
@@ -388,6 +389,7 @@ void udp_main(void *arg)
 	struct udp *udp = arg;
 
 	stay_on_cpu_of(udp->slot);
+	switchto_task_name("receive");
 	if (udp->options->io == IO_RING && !udp->xdp) {
 		udp->ring = ring_new(udp->fd, udp->options->batch, udp->options->gro);
 		if (!udp->ring) {

@@ -31,6 +31,8 @@ void echo_session(void *arg)
 	struct burst *burst;
 
 	stay_on_cpu_of(session->udp->slot);
+	if (session->udp->options->trace)
+		switchto_task_name("session");
 	while ((burst = next_bursts(session, NULL)))
 		for (; burst; burst = burst->next)
 			answer(session->udp, burst);
@@ -159,6 +161,8 @@ void reliable_session(void *arg)
 	int n;
 
 	stay_on_cpu_of(session->udp->slot);
+	if (session->udp->options->trace)
+		switchto_task_name("session");
 	while ((n = reliable_read(session, buffer)) > 0)
 		if (reliable_write(session, buffer, (size_t)n))
 			break;
