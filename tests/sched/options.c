@@ -615,8 +615,8 @@ static int told_of(const struct block *block)
 		told += missed < MONITOR_TAKES;
 	}
 	qsort(all, BLOCKS, sizeof(*all), compare);
-	print_message("%s: others miss %.1f us, at most %.1f us\n", block->name,
-		      (double)all[BLOCKS / 2] / 1000, (double)all[BLOCKS - 1] / 1000);
+	print_message("%s: others miss %lld ns, at most %lld ns\n", block->name, all[BLOCKS / 2],
+		      all[BLOCKS - 1]);
 	return told;
 }
 

@@ -80,6 +80,7 @@ tidy() { # FILE
 		options+=(-D_GNU_SOURCE -Ilibswitchto/src -Itests/support -Itools/packet-server)
 		case $1 in
 		tests/suite/delay_points.c | tests/suite/door.c | tests/fuzz/door.c | tests/sched/failures.c | tests/sched/windows.c) options+=(-DSWITCHTO_DELAY_POINTS) ;;
+		tests/sched/trace.c) options+=('-DTRACE_TOOL="switchto-trace"') ;;
 		esac
 		;;
 	esac
