@@ -77,14 +77,15 @@ only=${TEST_ONLY:-}
 
 others='^(sched|packets|example)\.'
 # What takes long, and an edit of the library seldom breaks.
-more='^(install|readme|find\.live|fuzz_futex|torture_delays|sched\.(bounded|exact|differential)\.(4|stepped)\.[a-z-]*)$'
+more='^(install|readme|find\.live|fuzz_futex|torture_delays|sched\.((bounded|exact|differential)\.(4|stepped)|trace_page)\.[a-z-]*)$'
 # With a sanitizer and in the VM, the layer has two slots, and no foreign loop but in its own test;
 # without one, the other numbers. ThreadSanitizer is for what the protocols are for.
 two_slots='\.2\.[a-z-]*$'
 other_slots='\.([14]|stepped)\.[a-z-]*$'
 protocols='^(suite\.wake-wait|place\.(events\.)?wake-wait|delay_points\..*|door\..*|sched\.[a-z_]*(\.2)?\.wake-wait)$'
-# What a stock kernel, a user without root, or a sanitizer can't do. VMs do all of it.
-may_skip='swap_[^ ]*|security\.(futex|share|seccomp-later)|special\.[^ ]*|torture\.hotplug\.[^ ]*|packets\.namespaces|find\.live'
+# What a stock kernel, a user without root, or a sanitizer can't do. VMs do all of it; but the page of a
+# trace is for a machine with Chromium.
+may_skip='swap_[^ ]*|security\.(futex|share|seccomp-later)|special\.[^ ]*|torture\.hotplug\.[^ ]*|packets\.namespaces|find\.live|sched\.trace_page[^ ]*'
 
 host() { # PRESET PART
 	# This kernel's default is wake-wait: with a sanitizer, once is enough.
