@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 /* traced SLOTS [NAME]: tasks that do a bit of everything, for a trace. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <switchto/sched.h>
+#include <switchto/switchto.h>
 
 enum { ROUNDS = 400 };
 
@@ -95,6 +97,9 @@ int main(int argc, char **argv)
 
 	options.slots = argc > 1 ? (unsigned int)strtoul(argv[1], NULL, 10) : 1;
 	name = argc > 2 ? argv[2] : NULL;
+	/* The kernel has no FUTEX_SWAP. */
+	if (!switchto_backend() && errno == ENOSYS)
+		return 77;
 	if (switchto_sched_create(&sched, &options) ||
 	    switchto_chan_create(&bread, sizeof(long), 2) ||
 	    switchto_spawn(sched, play, NULL, NULL, NULL) || switchto_sched_run(sched))
