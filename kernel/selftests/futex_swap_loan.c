@@ -190,13 +190,23 @@ static struct call *start_lender(struct __test_metadata *_metadata, struct holde
 /* What the first swap of lend_and_wait_again() has returned, or minus its errno. */
 static long lent_before;
 
-static long lend_and_wait_again(struct call *c)
+static long lend_and_wait(struct call *c, int opflags)
 {
 	long ret = be_lender(c);
 
 	lent_before = ret < 0 ? -errno : ret;
 	__atomic_store_n(&arena->go, 1, __ATOMIC_RELEASE);
-	return futex_swap(c->uaddr, c->val, NULL, NULL, FUTEX_PRIVATE_FLAG);
+	return futex_swap(c->uaddr, c->val, NULL, NULL, opflags);
+}
+
+static long lend_and_wait_again(struct call *c)
+{
+	return lend_and_wait(c, FUTEX_PRIVATE_FLAG);
+}
+
+static long lend_and_wait_shared(struct call *c)
+{
+	return lend_and_wait(c, 0);
 }
 
 /*
@@ -502,14 +512,16 @@ TEST_F(loan, lender_interrupted_lends_again)
 	end_holder(_metadata, &holders[1]);
 }
 
-/* A lender that was interrupted is told if it waits again. */
-TEST_F(loan, lender_interrupted_waits_again)
+/* A lender that was interrupted is told if it waits again, on a shared futex, too. */
+static void wait_again(struct __test_metadata *_metadata, long (*enter)(struct call *c))
 {
 	struct call *lender;
 
 	handle(_metadata, SIGUSR1, 0);
 	start_holder(_metadata, &holders[0], PARKS);
-	lender = start_lender_twice(_metadata, &holders[0]);
+	lender = prepare_swap(&arena->other, &arena->own, &holders[0].word, FUTEX_PRIVATE_FLAG);
+	lender->enter = enter;
+	start(_metadata, lender);
 	wait_given(_metadata, &holders[0]);
 	ASSERT_ASLEEP(lender);
 	signal_thread(_metadata, lender, SIGUSR1);
@@ -519,6 +531,53 @@ TEST_F(loan, lender_interrupted_waits_again)
 	ASSERT_TOLD(0, lender);
 	end_holder(_metadata, &holders[0]);
 }
+
+TEST_F(loan, lender_interrupted_waits_again)
+{
+	wait_again(_metadata, lend_and_wait_again);
+}
+
+TEST_F(loan, lender_interrupted_waits_on_a_shared_futex)
+{
+	wait_again(_metadata, lend_and_wait_shared);
+}
+
+#if LINUX_AT_LEAST(6, 16)
+#ifndef PR_FUTEX_HASH
+#define PR_FUTEX_HASH			78
+#define PR_FUTEX_HASH_SET_SLOTS		1
+#endif
+
+static void *replace_hash(void *stop)
+{
+	int slots = 16;
+
+	while (!__atomic_load_n((int *)stop, __ATOMIC_RELAXED)) {
+		prctl(PR_FUTEX_HASH, PR_FUTEX_HASH_SET_SLOTS, slots, 0, 0);
+		slots = 48 - slots;
+	}
+	return NULL;
+}
+
+TEST_F(loan, lender_told_while_the_hash_is_replaced)
+{
+	struct call *lender;
+	pthread_t replacer;
+	int i, stop = 0;
+
+	ASSERT_EQ(0, prctl(PR_FUTEX_HASH, PR_FUTEX_HASH_SET_SLOTS, 16, 0, 0));
+	ASSERT_EQ(0, pthread_create(&replacer, NULL, replace_hash, &stop));
+	for (i = 0; i < 50; i++) {
+		start_holder(_metadata, &holders[0], SLEEPS);
+		lender = start_lender(_metadata, &holders[0]);
+		ASSERT_TOLD(0, lender);
+		end_holder(_metadata, &holders[0]);
+		memset(holders, 0, sizeof(*holders));
+	}
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+	ASSERT_EQ(0, pthread_join(replacer, NULL));
+}
+#endif
 
 static long lend_three_times(struct call *c)
 {
