@@ -398,19 +398,25 @@ TEST_F(loan, holder_exits_lender_told)
 	ASSERT_RETURNS(0, 0, &holders[0].call);
 }
 
-TEST_F(loan, child_of_the_holder_has_none)
+/* The holder keeps the place, whatever it does before it spins, until it sleeps. */
+static void told_only_at_the_end(struct __test_metadata *_metadata, enum ending ending)
 {
 	struct call *lender;
 
-	start_holder(_metadata, &holders[0], FORKS);
+	start_holder(_metadata, &holders[0], ending);
 	lender = start_lender(_metadata, &holders[0]);
 	wait_given(_metadata, &holders[0]);
-	/* The child sleeps. */
 	usleep(50000);
 	EXPECT_STILL_ASLEEP(lender);
 	go_on(&holders[0]);
 	ASSERT_TOLD(0, lender);
 	end_holder(_metadata, &holders[0]);
+}
+
+/* The child sleeps at once. */
+TEST_F(loan, child_of_the_holder_has_none)
+{
+	told_only_at_the_end(_metadata, FORKS);
 	ASSERT_EQ(1, write(pipes[1][1], "x", 1));
 	ASSERT_LT(0, wait(NULL));
 }
@@ -418,16 +424,7 @@ TEST_F(loan, child_of_the_holder_has_none)
 /* On PREEMPT_RT even who takes a free rwsem for writing gets ready to sleep. */
 TEST_F(loan, free_lock_is_no_block)
 {
-	struct call *lender;
-
-	start_holder(_metadata, &holders[0], MAPS);
-	lender = start_lender(_metadata, &holders[0]);
-	wait_given(_metadata, &holders[0]);
-	usleep(50000);
-	EXPECT_STILL_ASLEEP(lender);
-	go_on(&holders[0]);
-	ASSERT_TOLD(0, lender);
-	end_holder(_metadata, &holders[0]);
+	told_only_at_the_end(_metadata, MAPS);
 }
 
 /* A thread that lends its own place, or that takes no part, is given none. */

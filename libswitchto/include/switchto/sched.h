@@ -679,8 +679,8 @@ int switchto_task_name(const char *name);
  * switchto_sched_create() of a program starts a trace, and exit(3) stops it; if FILE can't be recorded,
  * a line on stderr says so.
  *
- * A slot begins to record when it next polls, after a millisecond of work at most. An event costs up to
- * 60 instructions, and two or three make a switch. The child of a fork() records nothing. Do
+ * A slot begins to record when it next polls, after a millisecond of work at most. An event costs
+ * some 60 to 85 instructions, and two or three make a switch. The child of a fork() records nothing. Do
  * not truncate the file meanwhile: the program would end by SIGBUS. Each trace of a process takes its
  * size of address space for ever.
  *

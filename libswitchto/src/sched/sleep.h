@@ -62,7 +62,8 @@ static inline void switchto_waiter_begin_thread(struct waiter *waiter)
 
 /*
  * 0 if it fired; ETIMEDOUT, ENOMEM; EDEADLK; EPERM: a handler has forked, and this is the child. @how:
- * ON_JOIN and so on; with CANCELS, also ECANCELED, or EINVAL in a blocking region, where nothing would end the wait.
+ * ON_JOIN and so on; with CANCELS, also ECANCELED, or EINVAL in a blocking region, where nothing would
+ * end the wait.
  */
 int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, uint32_t how);
 enum { CANCELS = 1 };
