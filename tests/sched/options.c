@@ -460,7 +460,7 @@ TEST(given_up_at_once)
 
 /*
  * If the kernel tells that a task has blocked, others run before the monitor could take the slot: that
- * has to see the task twice, 50 us apart. New threads may have no loan at first.
+ * has to see the task twice, 50 us apart.
  */
 enum { BLOCKS = 20, MONITOR_TAKES = 45000, OTHERS = 10 };
 
@@ -592,6 +592,48 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+static void block_after_a_sleep(void *unused)
+{
+	const struct timespec time = in(5000000);
+
+	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+	switchto_yield();
+	atomic_store(&blocks_now, true);
+	sleep_1_ms();
+	atomic_store(&block_over, true);
+}
+
+static void count_turns(void *turns)
+{
+	while (!atomic_load(&block_over)) {
+		*(int *)turns += atomic_load(&blocks_now);
+		switchto_yield();
+	}
+}
+
+/* The tasks have only just got their threads, and no dispatcher has run since. How often are others told? */
+static int told_of_new_threads(void)
+{
+	const struct switchto_sched_options options = { .size = sizeof(options), .slots = 1 };
+	int told = 0;
+
+	for (int i = 0; i < BLOCKS; i++) {
+		struct switchto_sched *sched;
+		int turns = 0;
+
+		CHECK_EQ(&verdict, switchto_sched_create(&sched, &options), 0);
+		atomic_store(&blocks_now, false);
+		atomic_store(&block_over, false);
+		spawn(sched, block_after_a_sleep, NULL);
+		for (int other = 0; other < 3; other++)
+			spawn(sched, count_turns, &turns);
+		run_tasks(sched);
+		told += turns > 0;
+	}
+	print_message("new threads: %d of %d told\n", told, BLOCKS);
+	return told;
+}
+
 /* How many of the others went on at once. */
 static int told_of(const struct block *block)
 {
@@ -643,6 +685,8 @@ TEST(kernel_tells)
 
 		CHECK(&verdict, told >= BLOCKS / 4 || !blocks[i].sleeps);
 	}
+	/* In a millisecond, the monitor seldom takes a slot. */
+	CHECK(&verdict, told_of_new_threads() >= BLOCKS * 3 / 4);
 	close(lock_file);
 	unlink(cold_path);
 }

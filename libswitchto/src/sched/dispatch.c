@@ -407,6 +407,8 @@ static struct worker *make_worker(struct slot *slot, struct switchto_task *task,
 	do {
 		worker = switchto_pool_create(sched, RUNS_TASKS);
 		*fails = !worker && errno != EBUSY;
+		if (worker)
+			worker->gives_back = sched->lends;
 		if (worker || *fails)
 			return worker;
 		worker = switchto_pool_hold(sched, task, &holds);
@@ -436,6 +438,12 @@ bool switchto_dispatch_make(struct worker *me)
 	} else if (!worker) {
 		return true;
 	}
+	/*
+	 * A place can be lent only to a thread that waits in a swap, as a new one does not yet. And
+	 * who has the slot without the loan passes none on: then the kernel would tell of nobody.
+	 */
+	if (worker && worker->gives_back && !hand_over(me, slot, worker, false))
+		return false;
 	if (worker)
 		return hand_over(me, slot, begin_with(worker, slot, task), false);
 	slot->waited = true;

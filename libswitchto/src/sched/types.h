@@ -181,6 +181,7 @@ struct worker {
 	struct switchto_task *task;
 	_Atomic uint32_t keeps;		 /* it sleeps, and keeps its slot: switchto_lend() */
 	bool in_region;			 /* a blocking one */
+	bool gives_back;		 /* a new one gives its first slot back at once */
 	nsec_t gave_up;			 /* when it began, and gave the slot up; 0: it did not */
 	struct worker *next_idle, *next; /* among the idle ones; among all */
 	struct switchto_sched *sched;

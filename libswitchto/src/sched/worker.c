@@ -296,6 +296,11 @@ static inline bool take_next(struct worker *me)
 static void serve(struct worker *me)
 {
 	while (switchto_owner_await(me)) {
+		if (unlikely(me->gives_back)) {
+			me->gives_back = false;
+			if (!hand_over(me, me->slot, me->slot->dispatcher, true))
+				return;
+		}
 		if (me != me->slot->dispatcher) {
 			do
 				run_task(me);
@@ -334,8 +339,11 @@ void *switchto_worker_main(void *worker)
 	switchto_place(me->sched->together ? SWITCHTO_STAY : SWITCHTO_FREE);
 	switchto_current = me;
 	/* Without memory for it, the place goes back whenever it comes to this thread. */
-	if (me->sched->lends)
+	if (me->sched->lends) {
 		switchto_lend(SWITCHTO_TAKES, &me->keeps);
+		/* The first resume is taken here. Else the wait in which a loan is to come ends at once. */
+		switchto_wait(NULL);
+	}
 	pthread_cleanup_push(thread_exits, NULL);
 	serve(me);
 	pthread_cleanup_pop(false);
