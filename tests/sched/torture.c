@@ -15,8 +15,10 @@
 #include "sched.h"
 
 #include <inttypes.h>
+#include <fcntl.h>
 #include <linux/io_uring.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/mman.h>
 #include <sys/time.h>
@@ -338,6 +340,54 @@ static void wait_in_shield(struct actor *a)
 	CHECK_EQ(&verdict, switchto_shield_end(), 0);
 }
 
+/* A page of this program that nothing has mapped, and that is not in memory if it can be dropped. */
+static void touch_cold_page(void)
+{
+	const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	const off_t last = (lseek(fd, 0, SEEK_END) - 1) & -65536;
+	const volatile char *page;
+
+	posix_fadvise(fd, last, 0, POSIX_FADV_DONTNEED);
+	page = mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, last);
+	if (page != MAP_FAILED) {
+		(void)*page;
+		munmap((void *)page, 1);
+	}
+	close(fd);
+}
+
+static void lock_file(long ns)
+{
+	const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	while (flock(fd, LOCK_EX))
+		CHECK_EQ(&verdict, errno, EINTR);
+	nap(ns);
+	close(fd);
+}
+
+/* As in code that knows nothing of tasks. */
+static void block_for(struct actor *a, long ns)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+	switch (roll(a, 6)) {
+	case 0:
+		pthread_mutex_lock(&lock);
+		nap(ns / 8);
+		pthread_mutex_unlock(&lock);
+		break;
+	case 1:
+		lock_file(ns / 8);
+		break;
+	case 2:
+		touch_cold_page();
+		break;
+	default:
+		nap(ns);
+	}
+}
+
 static void block(struct actor *a)
 {
 	bool region = roll(a, 4);
@@ -350,7 +400,7 @@ static void block(struct actor *a)
 		pause = 10000 * USEC;
 	if (region)
 		CHECK_EQ(&verdict, switchto_block_begin(), 0);
-	nap(pause);
+	block_for(a, pause);
 	if (region && !roll(a, 2))
 		wake_somebody(a);
 	if (region)
