@@ -236,8 +236,8 @@ suite() { # CONFIG CPUS [DIVISOR-OF-ROUNDS]
 	but+="|sched\.[a-z_]*\.[^$2]\..*"
 	# One CPU leaves no placement.
 	[ "$2" != 1 ] || but+='|place\..*|special\.cpuset\..*'
-	# With the debug kernel each of these takes minutes.
-	[ "$1" != debug ] || { but+='|special\..*|security\..*|swap_kernel.*'; divisor=5; }
+	# With the debug kernel each of these takes minutes, or is judged by CPU time.
+	[ "$1" != debug ] || { but+='|special\..*|security\..*|swap_kernel.*|sched\.(bounded|exact\.stepped).*'; divisor=5; }
 	# In vm/test, the layer's wake-wait, its other engine (but for differential_epoll), its steps
 	# (but for their own test) and the longest tests of its calls are for this machine's kernel; so is
 	# what needs neither root nor a clock that is exact.

@@ -41,7 +41,7 @@ static const char *kernel_begin(struct crypto *crypto, const uint8_t *key)
 	if (crypto->algorithm == -1)
 		return "this kernel has no AF_ALG (CONFIG_CRYPTO_USER_API_AEAD)";
 	if (bind(crypto->algorithm, (struct sockaddr *)&address, sizeof(address)))
-		return "this kernel has no gcm(aes) (CONFIG_CRYPTO_GCM)";
+		return "this kernel has no gcm(aes) (CONFIG_CRYPTO_GCM), or forbids it (crypto.af_alg_restrict)";
 	if (setsockopt(crypto->algorithm, SOL_ALG, ALG_SET_KEY, key, KEY_SIZE) ||
 	    setsockopt(crypto->algorithm, SOL_ALG, ALG_SET_AEAD_AUTHSIZE, NULL, TAG_SIZE))
 		return "the kernel does not take the key";
