@@ -246,8 +246,11 @@ suite() { # CONFIG CPUS [DIVISOR-OF-ROUNDS]
 		wake_wait='(suite|special.*)\.wake-wait'
 		divisor=8
 	}
+	# Without groups of the scheduler there is nothing to share.
+	[ "$1" != up ] || but+='|security\.share'
 	# With arm64's C library of Debian 12, no test can choose the TID of a thread.
 	local no_tids=none
+	[ "$1" != up ] || no_tids='special\.swap'
 	[ "$opt_arch" = x86_64 ] || no_tids='(special|tid_reuse|delay_points\.tids)\.(swap|wake-wait)|a call of clone3'
 	# The newest kernel has all of it in vm/test --kernel.
 	[ -z "$newest" ] || divisor=5
