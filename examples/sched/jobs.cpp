@@ -32,6 +32,7 @@ static std::string first_answer(std::atomic<int> &cancelled)
 
 	for (int i = 0; i < SERVERS; i++)
 		tasks.push_back(switchto::spawn([&, i] {
+			switchto::this_task::set_name("ask");
 			try {
 				answers.send(ask(i, enough.get_token()));
 			} catch (const std::system_error &error) {

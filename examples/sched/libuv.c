@@ -54,6 +54,7 @@ static void have_a_loop(void *arg)
 	uv_timer_t timer;
 	int number = 1;
 
+	switchto_task_name("loop");
 	uv_loop_init(&loop);
 	uv_timer_init(&loop, &timer);
 	timer.data = &number;
@@ -64,6 +65,7 @@ static void have_a_loop(void *arg)
 
 static void count(void *arg)
 {
+	switchto_task_name("count");
 	for (int i = 0; i < 3; i++) {
 		const struct timespec time = ms_from_now(2);
 

@@ -123,6 +123,33 @@ void tasks_and_time(void **)
 	});
 }
 
+void traces(void **)
+{
+	char file[] = "/dev/shm/switchto-cpp-XXXXXX", name[16];
+	const int fd = mkstemp(file);
+	bool refused = false;
+
+	assert_true(fd >= 0);
+	{
+		const switchto::trace trace(file);
+
+		try {
+			const switchto::trace second(file);
+		} catch (const std::system_error &error) {
+			refused = error.code().value() == EBUSY;
+		}
+		in_task([&] {
+			switchto::this_task::set_name("named");
+			pthread_getname_np(pthread_self(), name, sizeof(name));
+		});
+	}
+	assert_true(refused);
+	assert_string_equal(name, "named");
+	assert_true(lseek(fd, 0, SEEK_END) > 0);
+	close(fd);
+	unlink(file);
+}
+
 // Cancels and joins it.
 void destructor(void **)
 {
@@ -1428,6 +1455,7 @@ int main()
 		cmocka_unit_test(descriptors),
 		cmocka_unit_test(in_vain),
 		cmocka_unit_test(shields),
+		cmocka_unit_test(traces),
 		cmocka_unit_test(stop_tokens),
 		cmocka_unit_test(stop_callbacks),
 		cmocka_unit_test(stop_races),

@@ -797,6 +797,11 @@ inline unsigned int slot()
 	return detail::slot_of(detail::self("switchto_task_slot"));
 }
 
+inline void set_name(const char *name)
+{
+	detail::check(switchto_task_name(name), "switchto_task_name");
+}
+
 inline void set_attr(const switchto_task_attr &attr)
 {
 	constexpr auto call = "switchto_task_set_attr";
@@ -813,6 +818,18 @@ public:
 	blocking_region(const blocking_region &) = delete;
 	blocking_region &operator=(const blocking_region &) = delete;
 	~blocking_region() { switchto_block_end(); }
+};
+
+// A trace of all schedulers, as long as it lives: switchto_trace_start().
+class trace {
+public:
+	explicit trace(const char *file, std::size_t bytes = 0)
+	{
+		detail::check(switchto_trace_start(file, bytes), "switchto_trace_start");
+	}
+	trace(const trace &) = delete;
+	trace &operator=(const trace &) = delete;
+	~trace() { switchto_trace_stop(); }
 };
 
 // No cancellation ends a wait of the task, as long as it lives.
