@@ -592,21 +592,26 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+static long long block_began;
+
 static void block_after_a_sleep(void *unused)
 {
 	const struct timespec time = in(5000000);
 
 	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
 	switchto_yield();
+	block_began = now_ns();
 	atomic_store(&blocks_now, true);
 	sleep_1_ms();
 	atomic_store(&block_over, true);
 }
 
-static void count_turns(void *turns)
+/* When one of them runs first after that. */
+static void look_for_block(void *first)
 {
 	while (!atomic_load(&block_over)) {
-		*(int *)turns += atomic_load(&blocks_now);
+		if (atomic_load(&blocks_now) && !*(long long *)first)
+			*(long long *)first = now_ns();
 		switchto_yield();
 	}
 }
@@ -619,16 +624,16 @@ static int told_of_new_threads(void)
 
 	for (int i = 0; i < BLOCKS; i++) {
 		struct switchto_sched *sched;
-		int turns = 0;
+		long long first = 0;
 
 		CHECK_EQ(&verdict, switchto_sched_create(&sched, &options), 0);
 		atomic_store(&blocks_now, false);
 		atomic_store(&block_over, false);
 		spawn(sched, block_after_a_sleep, NULL);
 		for (int other = 0; other < 3; other++)
-			spawn(sched, count_turns, &turns);
+			spawn(sched, look_for_block, &first);
 		run_tasks(sched);
-		told += turns > 0;
+		told += first && first - block_began < MONITOR_TAKES;
 	}
 	print_message("new threads: %d of %d told\n", told, BLOCKS);
 	return told;
@@ -666,16 +671,25 @@ static int told_of(const struct block *block)
 /* With KASAN and lockdep, nobody goes on before the monitor could have looked. */
 static bool kernel_is_slow(void)
 {
-	const long long before = now_ns();
+	long long least = NSEC_PER_SEC;
 
-	for (int i = 0; i < 1000; i++)
-		syscall(SYS_getppid);
-	return now_ns() - before > 1000000;
+	for (int i = 0; i < 10; i++) {
+		const long long before = now_ns();
+
+		for (int call = 0; call < 100; call++)
+			syscall(SYS_getppid);
+		if (now_ns() - before < least)
+			least = now_ns() - before;
+	}
+	if (least > 100000)
+		print_message("not judged: the kernel is too slow\n");
+	return least > 100000;
 }
 
 TEST(kernel_tells)
 {
 	const struct switchto_sched_options options = { .size = sizeof(options), .slots = 1 };
+	const bool slow = kernel_is_slow();
 	struct switchto_sched *sched;
 
 	setenv("SWITCHTO_BLOCK", "neither", true);
@@ -693,10 +707,9 @@ TEST(kernel_tells)
 	for (size_t i = 0; i < sizeof(blocks) / sizeof(*blocks); i++) {
 		const int told = told_of(&blocks[i]);
 
-		CHECK(&verdict, told >= BLOCKS / 4 || !blocks[i].sleeps || kernel_is_slow());
+		CHECK(&verdict, told >= BLOCKS / 4 || !blocks[i].sleeps || slow);
 	}
-	/* In a millisecond, the monitor seldom takes a slot. */
-	CHECK(&verdict, told_of_new_threads() >= BLOCKS * 3 / 4);
+	CHECK(&verdict, told_of_new_threads() >= BLOCKS * 3 / 4 || slow);
 	close(lock_file);
 	unlink(cold_path);
 }

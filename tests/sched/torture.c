@@ -358,10 +358,13 @@ static void touch_cold_page(void)
 
 static void lock_file(long ns)
 {
-	const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	int error;
 
-	while (flock(fd, LOCK_EX))
-		CHECK_EQ(&verdict, errno, EINTR);
+	do
+		error = flock(fd, LOCK_EX) ? errno : 0;
+	while (error == EINTR);
+	CHECK_EQ(&verdict, error, 0);
 	nap(ns);
 	close(fd);
 }

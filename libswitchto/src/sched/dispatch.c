@@ -366,9 +366,10 @@ __attribute__((noinline)) struct worker *switchto_dispatch_begin(struct slot *sl
 		else
 			slot->spare = NULL;
 	}
-	if (likely(worker))
+	if (likely(worker) && likely(!worker->gives_back))
 		return begin_with(worker, slot, task);
 	slot->begins = task;
+	slot->fresh = worker;
 	return slot->dispatcher;
 }
 
@@ -407,8 +408,6 @@ static struct worker *make_worker(struct slot *slot, struct switchto_task *task,
 	do {
 		worker = switchto_pool_create(sched, RUNS_TASKS);
 		*fails = !worker && errno != EBUSY;
-		if (worker)
-			worker->gives_back = sched->lends;
 		if (worker || *fails)
 			return worker;
 		worker = switchto_pool_hold(sched, task, &holds);
@@ -426,10 +425,11 @@ bool switchto_dispatch_make(struct worker *me)
 {
 	struct slot *slot = me->slot;
 	struct switchto_task *task = slot->begins;
-	bool fails;
-	struct worker *worker = make_worker(slot, task, &fails);
+	bool fails = false;
+	struct worker *worker = slot->fresh ? slot->fresh : make_worker(slot, task, &fails);
 
 	slot->begins = NULL;
+	slot->fresh = NULL;
 	if (fails) {
 		/* This one may have been counted, when another one was held for that. */
 		ready_held(slot, switchto_pool_let_go(slot->sched));

@@ -68,6 +68,7 @@ struct worker *switchto_pool_create(struct switchto_sched *sched, int serves)
 	worker->sched = sched;
 	worker->serves = serves;
 	worker->fp = sched->fp;
+	worker->gives_back = sched->lends && serves == RUNS_TASKS;
 	worker->begun = &begun;
 	sem_init(&begun, 0, 0);
 	/* That of the caller may be of an earlier run. */

@@ -246,12 +246,13 @@ static void let_reset_end(int fd)
 	char info;
 	socklen_t size = sizeof(info);
 
-	getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size);
+	SURE_CALL(getsockopt, fd, IPPROTO_TCP, TCP_INFO, &info, &size);
 }
 
 /*
  * Was the rest refused, or is there no rest? Then the part that went before is the result, and an error
- * stays for the next call. But a send of UNIX that goes in part takes the error with it.
+ * stays for the next call. But a send of UNIX that goes in part takes the error with it. An error that
+ * comes after this look is taken by the call that follows, and lost if a part went.
  */
 static bool is_over(const struct request *r)
 {

@@ -342,7 +342,10 @@ void *switchto_worker_main(void *worker)
 	if (me->sched->lends) {
 		switchto_lend(SWITCHTO_TAKES, &me->keeps);
 		/* The first resume is taken here. Else the wait in which a loan is to come ends at once. */
-		switchto_wait(NULL);
+		if (switchto_wait(NULL) < 0) {
+			switchto_owner_check_fork(me->sched);
+			switchto_broken("switchto_wait");
+		}
 	}
 	pthread_cleanup_push(thread_exits, NULL);
 	serve(me);
