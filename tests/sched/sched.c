@@ -2,6 +2,7 @@
 #include "sched.h"
 
 #include <dirent.h>
+#include <sys/mman.h>
 
 unsigned int slots = 1;
 struct verdict verdict;
@@ -136,6 +137,18 @@ void run_with_thread(struct switchto_sched *sched, void *(*fn)(void *), void *ar
 	assert_int_equal(run_or_step(sched), 0);
 	pthread_join(thread, NULL);
 	run_tasks(sched);
+}
+
+void touch_cold_page(int fd, off_t at)
+{
+	const volatile char *page;
+
+	posix_fadvise(fd, at, 0, POSIX_FADV_DONTNEED);
+	page = mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, at);
+	if (page == MAP_FAILED)
+		return;
+	(void)*page;
+	munmap((void *)page, 1);
 }
 
 struct timespec in(long long ns)

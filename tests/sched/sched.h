@@ -83,4 +83,7 @@ long long thread_cpu_ns(void);
 /* A time on CLOCK_MONOTONIC, @ns from now. */
 struct timespec in(long long ns);
 
+/* Reads from the page of @fd that begins at @at, which the kernel is told to drop before. */
+void touch_cold_page(int fd, off_t at);
+
 #endif /* TEST_SCHED_H */

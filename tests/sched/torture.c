@@ -15,7 +15,6 @@
 #include "sched.h"
 
 #include <inttypes.h>
-#include <fcntl.h>
 #include <linux/io_uring.h>
 #include <poll.h>
 #include <sys/file.h>
@@ -340,25 +339,8 @@ static void wait_in_shield(struct actor *a)
 	CHECK_EQ(&verdict, switchto_shield_end(), 0);
 }
 
-/* A page of this program that nothing has mapped, and that is not in memory if it can be dropped. */
-static void touch_cold_page(void)
+static void lock_file(int fd, long ns)
 {
-	const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-	const off_t last = (lseek(fd, 0, SEEK_END) - 1) & -65536;
-	const volatile char *page;
-
-	posix_fadvise(fd, last, 0, POSIX_FADV_DONTNEED);
-	page = mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, last);
-	if (page != MAP_FAILED) {
-		(void)*page;
-		munmap((void *)page, 1);
-	}
-	close(fd);
-}
-
-static void lock_file(long ns)
-{
-	const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	int error;
 
 	do
@@ -366,13 +348,13 @@ static void lock_file(long ns)
 	while (error == EINTR);
 	CHECK_EQ(&verdict, error, 0);
 	nap(ns);
-	close(fd);
 }
 
-/* As in code that knows nothing of tasks. */
+/* As in code that knows nothing of tasks. The last page of this program is one that nothing has mapped. */
 static void block_for(struct actor *a, long ns)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 
 	switch (roll(a, 6)) {
 	case 0:
@@ -381,14 +363,15 @@ static void block_for(struct actor *a, long ns)
 		pthread_mutex_unlock(&lock);
 		break;
 	case 1:
-		lock_file(ns / 8);
+		lock_file(fd, ns / 8);
 		break;
 	case 2:
-		touch_cold_page();
+		touch_cold_page(fd, (lseek(fd, 0, SEEK_END) - 1) & -65536);
 		break;
 	default:
 		nap(ns);
 	}
+	close(fd);
 }
 
 static void block(struct actor *a)

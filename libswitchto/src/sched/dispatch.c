@@ -369,7 +369,7 @@ __attribute__((noinline)) struct worker *switchto_dispatch_begin(struct slot *sl
 	if (likely(worker) && likely(!worker->gives_back))
 		return begin_with(worker, slot, task);
 	slot->begins = task;
-	slot->fresh = worker;
+	task->worker = worker;
 	return slot->dispatcher;
 }
 
@@ -426,10 +426,9 @@ bool switchto_dispatch_make(struct worker *me)
 	struct slot *slot = me->slot;
 	struct switchto_task *task = slot->begins;
 	bool fails = false;
-	struct worker *worker = slot->fresh ? slot->fresh : make_worker(slot, task, &fails);
+	struct worker *worker = task->worker ? task->worker : make_worker(slot, task, &fails);
 
 	slot->begins = NULL;
-	slot->fresh = NULL;
 	if (fails) {
 		/* This one may have been counted, when another one was held for that. */
 		ready_held(slot, switchto_pool_let_go(slot->sched));
@@ -438,14 +437,16 @@ bool switchto_dispatch_make(struct worker *me)
 	} else if (!worker) {
 		return true;
 	}
-	/*
-	 * A place can be lent only to a thread that waits in a swap, as a new one does not yet. And
-	 * who has the slot without the loan passes none on: then the kernel would tell of nobody.
-	 */
-	if (worker && worker->gives_back && !hand_over(me, slot, worker, false))
-		return false;
-	if (worker)
+	if (worker) {
+		/*
+		 * A place can be lent only to a thread that waits in a swap, as a new one does not
+		 * yet. And who has the slot without the loan passes none on: then the kernel would
+		 * tell of nobody.
+		 */
+		if (worker->gives_back && !hand_over(me, slot, worker, false))
+			return false;
 		return hand_over(me, slot, begin_with(worker, slot, task), false);
+	}
 	slot->waited = true;
 	/* As if it slept; without memory, it is behind the others. */
 	prepare(task, WAITING);

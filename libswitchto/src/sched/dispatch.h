@@ -69,8 +69,8 @@ bool switchto_dispatch_switched(struct worker *me, pid_t result);
 struct switchto_task *switchto_dispatch_next(struct slot *slot, bool none);
 
 /*
- * @task is the next one, and has not run yet: the worker that is to run it. If there is none, that is
- * the slot's dispatcher, which is to call switchto_dispatch_make().
+ * @task is the next one, and has not run yet: the worker that is to run it. If there is none, or a new
+ * one, that is the slot's dispatcher, which is to call switchto_dispatch_make().
  */
 struct worker *switchto_dispatch_begin(struct slot *slot, struct switchto_task *task);
 

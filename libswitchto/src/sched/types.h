@@ -212,8 +212,7 @@ struct slot {
 	struct switchto_sched *sched;
 	struct worker *dispatcher;
 	struct worker *spare; /* an idle one, for the next task that begins: needs no lock */
-	struct switchto_task *begins; /* its dispatcher is to make a worker for this one */
-	struct worker *fresh;	      /* or to meet this one, which still gives back, or NULL */
+	struct switchto_task *begins; /* its dispatcher is to make or to meet its worker */
 	bool waited;		      /* its last task that was to begin found no worker */
 	struct steps *steps;	      /* NULL: it runs without steps */
 	void *queue;
