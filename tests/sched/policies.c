@@ -424,5 +424,7 @@ int main(void)
 
 	if (!switchto_backend() && errno == ENOSYS)
 		return SKIPPED;
+	/* As in new_sched_in_order(). */
+	setenv("SWITCHTO_BLOCK", "monitor", true);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,6 +56,16 @@ struct switchto_sched *new_sched_with(const struct switchto_policy *policy, unsi
 	return create(policy, flags, slots_wanted, 0);
 }
 
+struct switchto_sched *new_sched_in_order(const struct switchto_policy *policy)
+{
+	struct switchto_sched *sched;
+
+	setenv("SWITCHTO_BLOCK", "monitor", true);
+	sched = new_sched_with(policy, 0, 1);
+	unsetenv("SWITCHTO_BLOCK");
+	return sched;
+}
+
 struct switchto_sched *without_slices(const struct switchto_policy *policy, unsigned int flags,
 				      unsigned int slots_wanted)
 {

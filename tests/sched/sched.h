@@ -26,6 +26,8 @@ struct switchto_sched *new_sched_with(const struct switchto_policy *policy, unsi
 				      unsigned int slots_wanted);
 struct switchto_sched *without_slices(const struct switchto_policy *policy, unsigned int flags,
 				      unsigned int slots_wanted);
+/* With one slot, for tests of order. By the kernel's word, a task loses its turn in a page fault. */
+struct switchto_sched *new_sched_in_order(const struct switchto_policy *policy);
 
 /* Holds tasks back: picks one in 5 ms. */
 extern const struct switchto_policy throttled;

@@ -156,7 +156,7 @@ TEST(changed_from_outside)
 {
 	static char letters[] = "ab";
 	struct switchto_policy plain = switchto_fifo;
-	struct switchto_sched *sched = new_sched_with(&switchto_priority, 0, 1);
+	struct switchto_sched *sched = new_sched_in_order(&switchto_priority);
 	const struct switchto_task_attr high = { .priority = 9 };
 	struct switchto_task *first, *second;
 

@@ -103,7 +103,7 @@ TEST(oldest_first)
 
 	if (slots != 1)
 		skip();
-	sched = new_sched(NULL);
+	sched = new_sched_in_order(NULL);
 	reset();
 	mutex = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
 	spawn(sched, hold_it, NULL);

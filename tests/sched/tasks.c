@@ -30,10 +30,7 @@ TEST(fifo_order)
 
 	if (slots != 1)
 		skip();
-	/* By the kernel's word, a task loses its turn in a page fault. */
-	setenv("SWITCHTO_BLOCK", "monitor", true);
-	sched = new_sched(&switchto_fifo);
-	unsetenv("SWITCHTO_BLOCK");
+	sched = new_sched_in_order(&switchto_fifo);
 	written = 0;
 	for (char *c = letters; *c; c++)
 		spawn(sched, write_twice, c);
