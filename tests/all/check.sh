@@ -175,7 +175,7 @@ in_vm() { # CONFIG CPUS CMD...
 
 # While a CPU of the guest runs, its clock counts instructions, whatever else the host runs.
 in_icount_vm() { # CONFIG CPUS CMD...
-	local opt_icount=yes opt_sleep=on opt_accel=tcg
+	local opt_icount=yes opt_sleep=on opt_accel=tcg never_idle=yes
 	in_vm "$@"
 }
 
