@@ -353,6 +353,47 @@ TEST_F(tracing, sched_switch_is_traced)
 	}
 }
 
+/* Each hand-off, and each one that is refused, is traced with its result. */
+TEST_F(tracing, handoff_is_traced)
+{
+	static const char * const results[] = { "handoff", "weight" };
+	static char text[256], line[512];
+	pthread_t thread[2];
+	unsigned int r, i;
+	FILE *trace;
+
+	write_file(TRACING "/buffer_size_kb", "8192");
+	for (r = 0; r < ARRAY_SIZE(results); r++) {
+		struct pair *p = make_pair(_metadata, 50, FUTEX_PRIVATE_FLAG);
+		long seen[2] = {};
+
+		p->side[0].cpu = sched_getcpu();
+		p->side[1].cpu = p->side[0].cpu;
+		p->side[1].nice = r;
+		ASSERT_TRUE(write_file(TRACING "/events/sched/sched_handoff/enable", "1"));
+		start_pair(_metadata, p, thread);
+		join_pair(_metadata, p, thread);
+		write_file(TRACING "/events/sched/sched_handoff/enable", "0");
+
+		trace = fopen(TRACING "/trace", "re");
+		ASSERT_NE(NULL, trace);
+		while (fgets(line, sizeof(line), trace)) {
+			for (i = 0; i < 2; i++) {
+				snprintf(text, sizeof(text), " prev_pid=%d ", p->side[i].tid);
+				if (!strstr(line, "sched_handoff:") || !strstr(line, text))
+					continue;
+				snprintf(text, sizeof(text), " next_pid=%d result=%s\n",
+					 p->side[!i].tid, results[r]);
+				seen[i] += !!strstr(line, text);
+			}
+		}
+		fclose(trace);
+		/* In some of the 50 rounds the sides may have met another task. */
+		EXPECT_LE(40, seen[0]);
+		EXPECT_LE(40, seen[1]);
+	}
+}
+
 #define RING	256
 
 /* Threads that take turns by swaps, each after the one before it. */
