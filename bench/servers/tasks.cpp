@@ -2,10 +2,10 @@
 //
 // A task of the scheduling layer for each connection, on one slot.
 //
-// usage: tasks [announced] [parked] [slots]
+// usage: tasks [announced] [parked] [slots] [--trace FILE]
 //
 // announced: a request that blocks does so in a blocking region. parked: beside 100,000 tasks that
-// are parked. slots: a slot for each CPU.
+// are parked. slots: a slot for each CPU. --trace: records what the slots do, for switchto-trace.
 //
 // The name has the backend and the engine that are in use: SWITCHTO_BACKEND and SWITCHTO_ENGINE
 // choose them.
@@ -108,6 +108,9 @@ int main(int argc, char **argv)
 			parked = true;
 		else if (std::strcmp(argv[i], "slots") == 0)
 			options.slots = 0;
+		else if (std::strcmp(argv[i], "--trace") == 0 && i + 1 < argc &&
+			 switchto_trace_start(argv[++i], 0))
+			die("switchto_trace_start");
 	options.stack_size = stack_size;
 	if (switchto_sched_create(&sched, &options)) {
 		if (wanted)
