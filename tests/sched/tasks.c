@@ -364,6 +364,24 @@ static void block_without_descriptor(void *arg)
 	CHECK_EQ(&verdict, setrlimit(RLIMIT_NOFILE, &all), 0);
 }
 
+/* After the monitor's first looks, and never for as long as it takes it to come again. */
+static void block_briefly(void *arg)
+{
+	for (int i = 0; i < 5; i++) {
+		const long long end = now_ns() + 1000000;
+		const int before = atomic_load(&turns);
+		int blocks = 0;
+
+		while (now_ns() < end)
+			;
+		while (atomic_load(&turns) < before + 3 && blocks++ < 2000)
+			usleep(500);
+		CHECK(&verdict, atomic_load(&turns) >= before + 3);
+		CHECK_EQ(&verdict, switchto_yield(), 0);
+	}
+	atomic_store(&ended, 1);
+}
+
 static void count_turns(void *arg)
 {
 	while (!atomic_load(&ended)) {
@@ -422,6 +440,11 @@ TEST(others_go_on_beside_a_region)
 TEST(others_go_on_unannounced)
 {
 	others_go_on_beside(block_unannounced);
+}
+
+TEST(others_go_on_beside_brief_blocks)
+{
+	others_go_on_beside(block_briefly);
 }
 
 TEST(others_go_on_without_descriptor)

@@ -188,22 +188,25 @@ static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const s
 	const nsec_t slice = slot->sched->slice;
 	struct seen *seen = &slot->seen;
 	const bool slow = (now - pace->lost - seen->at_first) / SLOW_SLICES >= slice;
+	bool blocks;
 	nsec_t left;
 
 	if (cpu == seen->cpu)
 		return cpu < 0 ? pace->busy : watch_still(slot, owner, now, pace, tid, slow);
+	/* It may block often and briefly: then it stands still if it is looked at twice in short. */
+	blocks = cpu - seen->cpu < (now - seen->since) / 2;
 	seen->cpu = cpu;
 	seen->since = now;
 	if (slice == NEVER) {
 		if (cpu - seen->began >= LONG && !seen->reported &&
 		    atomic_load_explicit(&slot->sched->tasks, memory_order_relaxed) >= 2)
 			report(slot);
-		return pace->busy;
+		return blocks ? ALERT : pace->busy;
 	}
 	/* It may have begun up to a pause before it was seen. */
 	left = slice - pace->busy / 2 - (cpu - seen->began);
 	if (left > 0 && !slow)
-		return left < ALERT ? ALERT : left < pace->busy ? left : pace->busy;
+		return blocks || left < ALERT ? ALERT : left < pace->busy ? left : pace->busy;
 	take_to_work(slot, owner);
 	return pace->busy;
 }
