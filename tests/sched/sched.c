@@ -26,6 +26,7 @@ int run_sched_tests(int argc, char **argv)
 	}
 	if (!switchto_backend() && errno == ENOSYS)
 		return SKIPPED;
+	shared_verdict = &verdict;
 	return run_group(NULL, begin_test, NULL);
 }
 

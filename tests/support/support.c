@@ -74,6 +74,8 @@ const char *test_name(void **state)
 	return test->name;
 }
 
+struct verdict *shared_verdict;
+
 static void run_case(void **state)
 {
 	const struct test *test = *state;
@@ -81,6 +83,8 @@ static void run_case(void **state)
 
 	test->run(&v);
 	verdict_assert(&v);
+	if (shared_verdict)
+		verdict_assert(shared_verdict);
 }
 
 int run_group(const char *group, CMFixtureFunction start, CMFixtureFunction end)

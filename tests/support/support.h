@@ -119,6 +119,9 @@ struct test {
 
 void add_test(struct test *test);
 
+/* NULL, or one that is asserted at the end of each test, too. */
+extern struct verdict *shared_verdict;
+
 /*
  * The tests of @group, or if that is NULL all that are in none. 0, or 1 if one failed: the exit
  * status. @start and @end, which may be NULL, stand around each test, with test_name(state).
