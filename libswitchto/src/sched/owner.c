@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
 #include "owner.h"
+#include "dispatch.h"
 
 #include <sched.h>
 
@@ -87,8 +88,12 @@ bool switchto_owner_reclaim(struct worker *me, pid_t tid)
 		owner = atomic_load(&slot->owner);
 		/* The TID belongs to the owner, or to a later one: then the word has changed. */
 		if (state_of(owner) == INSIDE ||
-		    atomic_load_explicit(&slot->tid, memory_order_relaxed) != tid)
+		    atomic_load_explicit(&slot->tid, memory_order_relaxed) != tid) {
+			/* The owner may store its own number over this. Then it looks a little later. */
+			atomic_store_explicit(&slot->unlent, true, memory_order_relaxed);
+			atomic_store_explicit(&slot->budget, FORCED, memory_order_relaxed);
 			return false;
+		}
 		/* A visit is short. */
 		if (state_of(owner) == VISITED)
 			sched_yield();
