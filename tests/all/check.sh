@@ -378,7 +378,7 @@ selftests() { # CONFIG CPUS [OPTION...]
 	[ "$2" -gt 1 ] || may+='|needs two CPUs'
 	[ "$opt_kernel" != 6.12 ] || may+='|no MADV_GUARD_INSTALL'
 	[ "$1" = debug ] || may+='|no /proc/PID/sched'
-	[ "$opt_arch" = x86_64 ] || may+='|on x86_64 only'
+	[ "$opt_arch" = x86_64 ] || may+='|on x86_64 only|no perf events'
 	text=$(in_icount_vm "$1" "$2" "$top/tests/vm/selftests.sh" "$top/build/kselftest-$opt_kernel$arch_suffix" "${@:3}" ${only:+-t "$only"} 2>&1) || status=$?
 	echo "$text"
 	if grep '# SKIP' <<< "$text" | grep -vE "$may"; then
