@@ -349,6 +349,13 @@ const char *switchto_sched_engine(const struct switchto_sched *sched);
  */
 void *switchto_policy_queue(struct switchto_sched *sched, unsigned int slot);
 
+/*
+ * With the variable SWITCHTO_STATS=1, which a set-user-ID program ignores, all new schedulers have
+ * SWITCHTO_MEASURE, and tools/switchto-top shows what they do, live. Then each has one more descriptor,
+ * of memory that only the user of the process, or root, can open. If that fails, a line on stderr says
+ * so once, and the program runs without.
+ */
+
 enum { SWITCHTO_READY_BUCKETS = 24 };
 
 /* Since the scheduler was created. */

@@ -20,6 +20,7 @@
 #include "dispatch.h"
 #include "mark.h"
 #include "region.h"
+#include "stats.h"
 #include "step.h"
 
 #include <fcntl.h>
@@ -388,6 +389,7 @@ static void *monitor(void *arg)
 		pace.busy = sched->slice > ALERT ? sched->slice : ALERT;
 	/* The default would make 20 us 70. */
 	prctl(PR_SET_TIMERSLACK, 1);
+	switchto_stats_write(sched, true);
 	for (;;) {
 		nsec_t pause = look_around(sched, &pace);
 		uint32_t word = MONITOR_RUNS;
@@ -396,6 +398,7 @@ static void *monitor(void *arg)
 
 		switchto_owner_check_fork(sched);
 		verify(sched);
+		switchto_stats_answer(sched);
 		rests = !switchto_pool_trim(sched);
 		/*
 		 * A region that begins now ends a long sleep, see switchto_block_begin(). One that has
@@ -403,8 +406,12 @@ static void *monitor(void *arg)
 		 */
 		if (pause > SOON)
 			pause = fall_asleep(sched, pause, rests, &word);
-		if (atomic_load(&sched->monitor) == MONITOR_ENDS)
+		if (word == MONITOR_RESTS)
+			switchto_stats_write(sched, false);
+		if (atomic_load(&sched->monitor) == MONITOR_ENDS) {
+			switchto_stats_write(sched, false);
 			return NULL;
+		}
 		when = switchto_now() + pause;
 		switchto_futex_wait(&sched->monitor, word, when);
 		/* Also if a signal, or a region, ended the sleep first. */
@@ -412,8 +419,10 @@ static void *monitor(void *arg)
 		if (late > 0)
 			count_lateness(sched, &pace, late);
 		/* It was woken for a task, and is to look often. */
-		if (word == MONITOR_RESTS)
+		if (word == MONITOR_RESTS) {
 			pace.idle = 0;
+			switchto_stats_write(sched, true);
+		}
 		atomic_compare_exchange_strong(&sched->monitor, &word, MONITOR_RUNS);
 	}
 }

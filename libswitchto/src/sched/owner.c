@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "owner.h"
 #include "dispatch.h"
+#include "stats.h"
 
 #include <sched.h>
 
@@ -75,6 +76,16 @@ bool switchto_owner_await(struct worker *me)
 	return true;
 }
 
+void switchto_owner_taken(struct slot *slot, uint32_t owner, pid_t tid)
+{
+	atomic_fetch_add_explicit(&slot->stats.retakes, 1, memory_order_relaxed);
+	if (unlikely(slot->sched->offer))
+		switchto_stats_taken(slot, owner);
+	probe2(retake, slot, tid);
+	if (traces())
+		switchto_trace_event(slot, TRACE_RETAKE, NULL, (uint64_t)tid);
+}
+
 bool switchto_owner_reclaim(struct worker *me, pid_t tid)
 {
 	struct slot *slot = me->slot;
@@ -98,16 +109,15 @@ bool switchto_owner_reclaim(struct worker *me, pid_t tid)
 		if (state_of(owner) == VISITED)
 			sched_yield();
 	} while (state_of(owner) == VISITED || !take(slot, owner));
-	atomic_fetch_add_explicit(&slot->stats.retakes, 1, memory_order_relaxed);
-	probe2(retake, slot, tid);
-	if (traces())
-		switchto_trace_event(slot, TRACE_RETAKE, NULL, (uint64_t)tid);
+	switchto_owner_taken(slot, owner, tid);
 	switchto_owner_begin(me, slot);
 	return true;
 }
 
 void switchto_owner_regain(struct worker *me)
 {
+	if (unlikely(me->sched->offer))
+		switchto_stats_regain(me);
 	probe2(ready, me->task, SWITCHTO_UNBLOCKED);
 	switchto_inbox_push(me->slot, me->task, SWITCHTO_UNBLOCKED);
 	switchto_owner_await(me);

@@ -162,6 +162,8 @@ static inline void end_visit(struct slot *slot, uint32_t owner)
 void switchto_owner_check_fork(const struct switchto_sched *sched);
 /* Makes @worker, which waits for a slot, the owner of @slot, and wakes it. */
 void switchto_owner_grant(struct worker *worker, struct slot *slot);
+/* The caller has taken @slot, whose word was @owner, from thread @tid, and grants it next. */
+void switchto_owner_taken(struct slot *slot, uint32_t owner, pid_t tid);
 /* @me, the caller, owns @slot from now on. */
 void switchto_owner_begin(struct worker *me, struct slot *slot);
 /* @me has no slot: waits until it is given one. False if it is to end. */

@@ -20,10 +20,7 @@ bool switchto_region_take(struct slot *slot, uint32_t owner, bool lets_go)
 	if (!take(slot, owner))
 		return false;
 	tid = atomic_load_explicit(&slot->tid, memory_order_relaxed);
-	atomic_fetch_add_explicit(&slot->stats.retakes, 1, memory_order_relaxed);
-	probe2(retake, slot, tid);
-	if (traces())
-		switchto_trace_event(slot, TRACE_RETAKE, NULL, (uint64_t)tid);
+	switchto_owner_taken(slot, owner, tid);
 	switchto_owner_grant(slot->dispatcher, slot);
 	/* It may compute: not on the CPU of the others. */
 	if (lets_go)

@@ -6,6 +6,7 @@
 #include "monitor.h"
 #include "poll.h"
 #include "ring.h"
+#include "stats.h"
 #include "step.h"
 #include "worker.h"
 #include "wrapper.h"
@@ -145,6 +146,7 @@ void switchto_sched_each(void (*fn)(struct switchto_sched *sched))
 static void free_sched(struct switchto_sched *sched)
 {
 	switchto_mark_leave(sched);
+	switchto_stats_end(sched);
 	for (unsigned int i = 0; i < sched->slots; i++)
 		end_slot(&sched->slot[i]);
 	switchto_pool_free_tasks(sched);
@@ -230,6 +232,7 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct switchto_sched_options chosen = { 0 };
 	pthread_mutexattr_t recursive;
+	const bool offers = switchto_stats_wanted();
 	struct switchto_sched *sched;
 	size_t size;
 	int error = 0;
@@ -255,6 +258,8 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 		return fail(EINVAL);
 	pthread_once(&once, watch_forks);
 	switchto_trace_by_variable();
+	if (offers)
+		chosen.flags |= SWITCHTO_MEASURE;
 
 	size = sizeof(*sched) + chosen.slots * sizeof(struct slot);
 	sched = aligned_alloc(64, (size + 63) / 64 * 64);
@@ -293,6 +298,8 @@ int switchto_sched_create(struct switchto_sched **sched_out,
 		free_sched(sched);
 		return fail(error);
 	}
+	if (offers)
+		switchto_stats_begin(sched);
 	pthread_mutex_lock(&all_lock);
 	sched->next = all;
 	all = sched;

@@ -195,6 +195,12 @@ struct worker {
 	struct inherit inherit;
 	atomic_bool exits;
 	char name[16]; /* of the thread, while its task has one */
+	/* With which task it last lost a slot, in which word of the owner; and got it back. stats.h */
+	struct {
+		_Atomic(struct switchto_task *) task;
+		_Atomic nsec_t since; /* the task ran */
+		_Atomic uint64_t when, back;
+	} lost;
 };
 
 /* worker->serves */
@@ -328,6 +334,8 @@ struct switchto_sched {
 	unsigned int waiting;
 	unsigned int next_mark; /* that the monitor verifies: mark.c */
 	nsec_t verified;	/* when it did so */
+	struct offer *offer;	/* stats.h */
+	int offer_fd;
 
 	bool conserving; /* the policy */
 	/* The policy's, if it has it, and a function change. */

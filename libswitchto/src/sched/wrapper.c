@@ -14,8 +14,9 @@
 
 struct wrapper {
 	struct slot *slot;
-	struct switchto_entry *running;
-	nsec_t since; /* when it began; if there is none, the slot has been idle since then */
+	_Atomic(struct switchto_entry *) running;
+	_Atomic nsec_t
+		since; /* when it began; if there is none, the slot has been idle since then */
 	_Alignas(max_align_t) char queue[];
 };
 
@@ -40,21 +41,28 @@ static void count_ready(struct slot *slot, struct switchto_task *task, nsec_t no
 	add(&task->stats.runs, 1);
 }
 
+static struct switchto_entry *running(const struct wrapper *wrapper)
+{
+	return atomic_load_explicit(&wrapper->running, memory_order_relaxed);
+}
+
 /* Who ran until now, or that nobody did. */
 static void charge(struct wrapper *wrapper, nsec_t now)
 {
-	struct switchto_task *task = (struct switchto_task *)wrapper->running;
-	const uint64_t passed = (uint64_t)(now - wrapper->since);
+	struct switchto_task *task = (struct switchto_task *)running(wrapper);
+	const nsec_t since = atomic_load_explicit(&wrapper->since, memory_order_relaxed);
+	const uint64_t passed = (uint64_t)(now - since);
 
 	if (task) {
 		add(&task->stats.run_ns, passed);
 		add(&wrapper->slot->stats.run_ns, passed);
 		task->since = now;
-	} else if (wrapper->since) {
+	} else if (since) {
 		add(&wrapper->slot->stats.idle_ns, passed);
 	}
-	wrapper->running = NULL;
-	wrapper->since = now;
+	atomic_store_explicit(&wrapper->running, NULL, memory_order_relaxed);
+	/* Readers: then the sums have the run. */
+	atomic_store_explicit(&wrapper->since, now, memory_order_release);
 }
 
 static void measure_ready(struct wrapper *wrapper, struct switchto_task *task,
@@ -64,7 +72,7 @@ static void measure_ready(struct wrapper *wrapper, struct switchto_task *task,
 
 	if (why == SWITCHTO_UNBLOCKED)
 		add(&task->stats.blocked_ns, (uint64_t)(now - task->since));
-	if (wrapper->running == &task->entry)
+	if (running(wrapper) == &task->entry)
 		charge(wrapper, now);
 	task->since = now;
 }
@@ -74,7 +82,7 @@ static void measure_pick(struct wrapper *wrapper, struct switchto_entry *entry)
 	const nsec_t now = switchto_now();
 
 	charge(wrapper, now);
-	wrapper->running = entry;
+	atomic_store_explicit(&wrapper->running, entry, memory_order_relaxed);
 	if (entry)
 		count_ready(wrapper->slot, (struct switchto_task *)entry, now);
 }
@@ -191,7 +199,7 @@ static void end(void *queue, const struct switchto_entry *entry)
 	struct wrapper *wrapper = queue;
 	const struct switchto_policy *policy = wrapper->slot->sched->wrapped;
 
-	if (wrapper->slot->sched->flags & SWITCHTO_MEASURE && wrapper->running == entry)
+	if (wrapper->slot->sched->flags & SWITCHTO_MEASURE && running(wrapper) == entry)
 		charge(wrapper, switchto_now());
 	if (policy->end)
 		policy->end(wrapper->queue, entry);
@@ -233,6 +241,14 @@ void switchto_wrapper_pause(struct slot *slot)
 void switchto_wrapper_begin(struct slot *slot)
 {
 	((struct wrapper *)slot->queue)->slot = slot;
+}
+
+nsec_t switchto_wrapper_since(const struct slot *slot, struct switchto_task **running)
+{
+	const struct wrapper *wrapper = slot->queue;
+
+	*running = (struct switchto_task *)atomic_load(&wrapper->running);
+	return atomic_load(&wrapper->since);
 }
 
 void *switchto_wrapper_queue(struct slot *slot)
