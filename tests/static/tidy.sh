@@ -81,6 +81,7 @@ tidy() { # FILE
 		case $1 in
 		tests/suite/delay_points.c | tests/suite/door.c | tests/fuzz/door.c | tests/sched/failures.c | tests/sched/windows.c) options+=(-DSWITCHTO_DELAY_POINTS) ;;
 		tests/sched/trace.c) options+=('-DTRACE_TOOL="switchto-trace"') ;;
+		tests/sched/top.c) options+=('-DTOP_TOOL="switchto-top"') ;;
 		esac
 		;;
 	esac
