@@ -1,0 +1,49 @@
+# shellcheck shell=bash disable=SC2034
+# SPDX-License-Identifier: MIT
+# CPython for vm/adopt, which sources this file.
+title='CPython 3.11.2'
+packages='autoconf gcc make pkg-config libffi-dev libssl-dev zlib1g-dev'
+variants='unpatched patched'
+
+# name (bench/adopters.py knows these), variant, environment
+columns=(
+	'unpatched unpatched'
+	'wake-wait patched SWITCHTO_BACKEND=wake-wait SWITCHTO_PLACE=free'
+	'together patched SWITCHTO_BACKEND=wake-wait'
+	'swap patched SWITCHTO_BACKEND=swap'
+)
+
+# name, command in the folder of the build
+benchmarks=(
+	'queue python handover.py queue 3000'
+	'simplequeue python handover.py simplequeue 10000'
+	'event python handover.py event 3000'
+	'producer python handover.py producer 10000'
+	'pool python handover.py pool 3000'
+	'io python handover.py io 50'
+	'compute python handover.py compute 500000'
+)
+ignore=''
+
+build() { # VARIANT SOURCE OUT
+	local options=() here
+	here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+	if [ "$1" = patched ]; then
+		(cd "$2" && autoconf) || return
+		options=(--enable-switchto "CPPFLAGS=$(pkg-config --cflags switchto)"
+			"LDFLAGS=$(pkg-config --libs-only-L switchto) -Wl,-rpath,$(pkg-config --variable=libdir switchto)")
+	fi
+	"$2/configure" -q "${options[@]}" && make -j "$(nproc)" && cp "$here/handover.py" .
+}
+
+# Python's own, of threads and of what is built on them.
+tests() { # OUT
+	local names=(test_thread test_threading test_threading_local test_threadsignals test_queue test_signal
+		test_fork1 test_concurrent_futures test_asyncio)
+	(cd "$1" && ./python -m test -v --timeout 600 "${names[@]}") 2>&1 |
+		sed -nE 's/^([A-Za-z_0-9]+) \(([A-Za-z_0-9.]+)\)( \.\.\.|$).*/\2/p; s/^.*\.\.\. (ok|FAIL|ERROR|skipped|expected failure).*/= \1/p' |
+		awk '$1 != "=" { name = $1 } $1 == "=" && name != "" {
+			if ($2 == "ok" || $2 == "expected") print "ok " name
+			else if ($2 != "skipped") print "not ok " name
+			name = "" }'
+}
