@@ -41,9 +41,8 @@ tests() { # OUT
 	local names=(test_thread test_threading test_threading_local test_threadsignals test_queue test_signal
 		test_fork1 test_concurrent_futures test_asyncio)
 	(cd "$1" && ./python -m test -v --timeout 600 "${names[@]}") 2>&1 |
-		sed -nE 's/^([A-Za-z_0-9]+) \(([A-Za-z_0-9.]+)\)( \.\.\.|$).*/\2/p; s/^.*\.\.\. (ok|FAIL|ERROR|skipped|expected failure).*/= \1/p' |
-		awk '$1 != "=" { name = $1 } $1 == "=" && name != "" {
-			if ($2 == "ok" || $2 == "expected") print "ok " name
-			else if ($2 != "skipped") print "not ok " name
-			name = "" }'
+		awk '/^test[A-Za-z_0-9]* \(test\./ { name = $2 }
+			name != "" && /(^|\.\.\. )(ok|FAIL|ERROR|skipped .*|expected failure)$/ {
+				if (!/skipped [^ ]*/) print (/(ok|expected failure)$/ ? "ok " : "not ok ") substr(name, 2, length(name) - 2)
+				name = "" }'
 }
