@@ -20,7 +20,7 @@ benchmarks=(
 	'event python handover.py event 3000'
 	'producer python handover.py producer 10000'
 	'pool python handover.py pool 3000'
-	'io python handover.py io 50'
+	'io python handover.py io 300'
 	'compute python handover.py compute 500000'
 )
 ignore=''
@@ -40,7 +40,7 @@ build() { # VARIANT SOURCE OUT
 tests() { # OUT
 	local names=(test_thread test_threading test_threading_local test_threadsignals test_queue test_signal
 		test_fork1 test_concurrent_futures test_asyncio)
-	(cd "$1" && ./python -m test -v --timeout 600 "${names[@]}") 2>&1 |
+	(cd "$1" && ./python -m test -v --timeout 1800 "${names[@]}") 2>&1 |
 		awk '/^test[A-Za-z_0-9]* \(test\./ { name = $2 }
 			name != "" && /(^|\.\.\. )(ok|FAIL|ERROR|skipped .*|expected failure)$/ {
 				if (!/skipped [^ ]*/) print (/(ok|expected failure)$/ ? "ok " : "not ok ") substr(name, 2, length(name) - 2)
