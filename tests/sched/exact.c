@@ -8,8 +8,11 @@
 
 #include <arpa/inet.h>
 #include <linux/net_tstamp.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/sendfile.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <termios.h>
 
@@ -2078,4 +2081,59 @@ TEST(polled_file)
 	run_task_in_time(use_polled_file, NULL);
 	close(file);
 	remove_path();
+}
+
+/* --- what fails whatever there is --- */
+
+static int new_listener(int domain)
+{
+	const int fd = socket(domain, SOCK_STREAM, 0);
+	const struct sockaddr_un address = { AF_UNIX, "" };
+
+	if (domain == AF_UNIX)
+		CHECK_EQ(&verdict, bind(fd, (const struct sockaddr *)&address, sizeof(sa_family_t)),
+			 0);
+	CHECK_EQ(&verdict, listen(fd, 1), 0);
+	return fd;
+}
+
+/* A wait in vain before that says that nothing is there; the plain call still fails at once. */
+static void fail_at_once(int fd, bool receives)
+{
+	const struct timespec now = { 0 }, later = late();
+	char bytes[4];
+	ssize_t plain;
+	int error;
+
+	switchto_poll(fd, POLLIN, &now);
+	switchto_accept(fd, NULL, NULL, 0, &now);
+	plain = receives ? recv(fd, bytes, sizeof(bytes), 0) : read(fd, bytes, sizeof(bytes));
+	error = errno;
+	CHECK_EQ(&verdict, plain, -1);
+	CHECK_ERR(&verdict,
+		  receives ? switchto_recv(fd, bytes, sizeof(bytes), 0, &later) :
+			     switchto_read(fd, bytes, sizeof(bytes), &later),
+		  error);
+	switchto_close(fd);
+}
+
+static void fail_all_at_once(void *unused)
+{
+	sigset_t signals;
+
+	sigemptyset(&signals);
+	fail_at_once(eventfd(0, 0), false);
+	fail_at_once(timerfd_create(CLOCK_MONOTONIC, 0), false);
+	fail_at_once(signalfd(-1, &signals, 0), false);
+	fail_at_once(epoll_create1(0), false);
+	fail_at_once((int)syscall(SYS_pidfd_open, getpid(), 0), false);
+	for (int receives = 0; receives < 2; receives++) {
+		fail_at_once(new_listener(AF_INET), receives);
+		fail_at_once(new_listener(AF_UNIX), receives);
+	}
+}
+
+TEST(errors_at_once)
+{
+	run_task_in_time(fail_all_at_once, NULL);
 }

@@ -24,7 +24,9 @@ static ALWAYS_INLINE bool try_receive(struct worker *me, struct mark *mark, int 
 	uintptr_t word = atomic_load_explicit(&mark->in.word, memory_order_acquire);
 
 	if (likely(word == NOT_READY)) {
-		if (unlikely(atomic_load_explicit(&mark->in.first, memory_order_relaxed)))
+		if (unlikely(atomic_load_explicit(&mark->in.first, memory_order_relaxed)) ||
+		    unlikely(atomic_load_explicit(&mark->waits_first, memory_order_relaxed) !=
+			     WAITS_FIRST))
 			return false;
 		p->closes = closes_now();
 		p->error = slot_wait_once(me, mark, &mark->in, deadline, &word);

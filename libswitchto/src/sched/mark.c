@@ -310,7 +310,8 @@ static int add(struct slot *slot, struct mark *mark, bool output)
 	atomic_store(&mark->in_vain, 0);
 	atomic_store(&mark->hung_up, false);
 	atomic_store(&mark->terminal, S_ISCHR(kind) && is_terminal(mark->fd));
-	atomic_store(&mark->readable, (flags & O_ACCMODE) != O_WRONLY);
+	atomic_store(&mark->waits_first,
+		     stream && (flags & O_ACCMODE) != O_WRONLY ? NOT_YET_FIRST : NEVER_FIRST);
 	atomic_store(&mark->edge, !stream || output);
 	error = control(slot, EPOLL_CTL_ADD, mark);
 	if (error == EEXIST) /* a stray that is back */

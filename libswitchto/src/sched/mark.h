@@ -77,6 +77,13 @@ static inline void wake_first(struct direction *direction)
 		switchto_waiter_fire(NULL, &first->waiter);
 }
 
+/*
+ * May a read wait without a call, if nothing is there? It may if one has succeeded or found nothing: others
+ * fail at once, whatever there is, of a socket that listens for example. And only of a stream: what an
+ * eventfd says depends on the size.
+ */
+enum { NEVER_FIRST, NOT_YET_FIRST, WAITS_FIRST };
+
 struct mark {
 	struct direction in, out;
 	/* The one whose slot polls the descriptor. A task in a word is of this scheduler. */
@@ -88,7 +95,8 @@ struct mark {
 	_Atomic uint64_t closed; /* closes_now() when the number was last closed */
 	atomic_uchar in_vain;	 /* how often it was ready, and the call said EAGAIN */
 	atomic_bool edge;
-	atomic_bool socket, terminal, readable;
+	atomic_bool socket, terminal;
+	atomic_uchar waits_first; /* NEVER_FIRST and so on */
 	atomic_bool hung_up; /* there was such an event */
 } __attribute__((aligned(128)));
 

@@ -297,6 +297,16 @@ static long send_error(const struct performance *p)
 		       0;
 }
 
+/* Something could be read, or there was only nothing. */
+static inline void may_wait_next_time(struct mark *mark)
+{
+	unsigned char before = NOT_YET_FIRST;
+
+	if (mark && unlikely(atomic_load_explicit(&mark->waits_first, memory_order_relaxed) ==
+			     NOT_YET_FIRST))
+		atomic_compare_exchange_strong(&mark->waits_first, &before, WAITS_FIRST);
+}
+
 static inline enum step call(struct performance *p)
 {
 	const struct request *r = p->r;
@@ -307,6 +317,8 @@ static inline enum step call(struct performance *p)
 	p->tries = false;
 	if (result == -EINTR)
 		return LOOKS;
+	if ((result >= 0 || result == -EAGAIN) && r->how & EMPTIES)
+		may_wait_next_time(p->mark);
 	if (result == -EAGAIN)
 		return NOTHING;
 	if (result >= 0 && r->how & EMPTIES && (size_t)result < (size_t)r->b &&
@@ -417,7 +429,7 @@ static enum step found_nothing(struct performance *p)
 static bool may_wait_first(const struct request *r, struct mark *mark)
 {
 	return r->how & EMPTIES && r->b > 0 && mark && atomic_load(&mark->sched) &&
-	       atomic_load(&mark->readable) && (r->how & PLAIN || atomic_load(&mark->socket));
+	       atomic_load(&mark->waits_first) == WAITS_FIRST && (r->how & PLAIN || atomic_load(&mark->socket));
 }
 
 /* Where a request begins that has been tried, or not. */
