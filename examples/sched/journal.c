@@ -111,7 +111,8 @@ int main(int argc, char **argv)
 	struct switchto_sched *sched;
 	off_t size;
 
-	if (switchto_sched_create(&sched, NULL) || switchto_chan_create(&lines, sizeof(void *), CLIENTS)) {
+	if (switchto_sched_create(&sched, NULL) ||
+	    switchto_chan_create(&lines, sizeof(void *), CLIENTS)) {
 		const int status = errno == ENOSYS ? 77 : 1; /* 77: not in this kernel */
 
 		perror("switchto_sched_create");

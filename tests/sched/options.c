@@ -649,7 +649,8 @@ static int told_of_new_threads(bool with_nap)
 		run_tasks(sched);
 		told += first && first - block_began < MONITOR_TAKES;
 	}
-	print_message("%s: %d of %d told\n", with_nap ? "after a nap" : "new threads", told, BLOCKS);
+	print_message("%s: %d of %d told\n", with_nap ? "after a nap" : "new threads", told,
+		      BLOCKS);
 	return told;
 }
 

@@ -3,8 +3,10 @@
 #include "sched.h"
 
 #include <fcntl.h>
+#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -220,5 +222,62 @@ TEST(child)
 	assert_int_equal(switchto_trace_stop(), 0);
 	assert_int_equal(check_trace(path), 0);
 	assert_int_equal(check_trace(other), 0);
+	end_files();
+}
+
+static atomic_bool starts_programs;
+
+static void *start_programs(void *unused)
+{
+	char *const none[] = { NULL }, *const arguments[] = { "true", NULL };
+	pid_t pid;
+
+	while (atomic_load(&starts_programs))
+		if (!posix_spawn(&pid, "/bin/true", NULL, NULL, arguments, none))
+			waitpid(pid, NULL, 0);
+	return unused;
+}
+
+/* A program that is about to begin has all files open. */
+TEST(again_beside_programs)
+{
+	pthread_t starter;
+
+	begin_files();
+	atomic_store(&starts_programs, true);
+	assert_int_equal(pthread_create(&starter, NULL, start_programs, NULL), 0);
+	for (int i = 0; i < 100; i++) {
+		CHECK_EQ(&verdict, switchto_trace_start(path, 1 << 20), 0);
+		CHECK_EQ(&verdict, switchto_trace_stop(), 0);
+	}
+	atomic_store(&starts_programs, false);
+	pthread_join(starter, NULL);
+	end_files();
+}
+
+/* Memory that may not be locked: a trace does not begin, and ends all the same. */
+CHILD(start_and_stop_in_locked_memory)
+{
+	const struct rlimit few = { 1 << 20, 1 << 20 };
+	struct stat status;
+
+	CHECK_EQ(v, setrlimit(RLIMIT_MEMLOCK, &few), 0);
+	/* Root may lock what it likes. */
+	CHECK(v, geteuid() || !setresuid(65534, 65534, 65534));
+	CHECK_EQ(v, switchto_trace_start(path, 8 << 20), 0);
+	CHECK_EQ(v, mlockall(MCL_FUTURE), 0);
+	CHECK_EQ(v, switchto_trace_stop(), 0);
+	CHECK_ERR(v, switchto_trace_start(path, 8 << 20), ENOMEM);
+	CHECK_EQ(v, stat(path, &status), 0);
+	CHECK_EQ(v, status.st_size, 0);
+}
+
+TEST(locked_memory)
+{
+	begin_files();
+	close(open(path, O_CREAT | O_RDWR, 0666));
+	chmod(path, 0666);
+	chmod(folder, 0777);
+	assert_int_equal(run_child(start_and_stop_in_locked_memory, NULL), 0);
 	end_files();
 }

@@ -97,7 +97,7 @@ struct mark {
 	atomic_bool edge;
 	atomic_bool socket, terminal;
 	atomic_uchar waits_first; /* NEVER_FIRST and so on */
-	atomic_bool hung_up; /* there was such an event */
+	atomic_bool hung_up;	  /* there was such an event */
 } __attribute__((aligned(128)));
 
 static inline struct switchto_task *mark_task(uintptr_t word)

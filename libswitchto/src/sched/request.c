@@ -429,7 +429,8 @@ static enum step found_nothing(struct performance *p)
 static bool may_wait_first(const struct request *r, struct mark *mark)
 {
 	return r->how & EMPTIES && r->b > 0 && mark && atomic_load(&mark->sched) &&
-	       atomic_load(&mark->waits_first) == WAITS_FIRST && (r->how & PLAIN || atomic_load(&mark->socket));
+	       atomic_load(&mark->waits_first) == WAITS_FIRST &&
+	       (r->how & PLAIN || atomic_load(&mark->socket));
 }
 
 /* Where a request begins that has been tried, or not. */

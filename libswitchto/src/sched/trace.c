@@ -393,6 +393,13 @@ static uint64_t time_of(const struct trace *trace)
 	return trace->ticks ? counter() : (uint64_t)switchto_now();
 }
 
+/* A child that has not reached its exec yet has the file open, too: to close it does not end the lock. */
+static void give_up_file(int fd)
+{
+	flock(fd, LOCK_UN);
+	sure_close(fd);
+}
+
 /* A descriptor for @path, of @size bytes; or a negative error number. */
 static int open_file(const char *path, size_t size)
 {
@@ -422,10 +429,13 @@ static int open_file(const char *path, size_t size)
 		while (error == EINTR);
 		if (error && ftruncate(fd, 0))
 			error = errno;
+		/* /proc calls its files regular. */
+		if (error == ESPIPE)
+			error = EINVAL;
 	}
 	if (!error)
 		return fd;
-	sure_close(fd);
+	give_up_file(fd);
 	return -error;
 }
 
@@ -493,12 +503,16 @@ static int begin(const char *path, size_t bytes)
 	}
 	trace->head = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (trace->head == MAP_FAILED || fstat(fd, &status)) {
-		const int error = errno;
+		int error = errno;
 
-		sure_close(fd);
+		if (trace->head != MAP_FAILED)
+			munmap(trace->head, size);
+		if (ftruncate(fd, 0))
+			error = errno;
+		give_up_file(fd);
 		free(trace);
-		/* Some file systems can't be shared so: 9p, in virtual machines. */
-		return error == ENOMEM ? ENOMEM : ENODEV;
+		/* Some file systems can't be shared so: 9p, in virtual machines. EAGAIN: mlockall(2). */
+		return error == ENOMEM || error == EAGAIN ? ENOMEM : ENODEV;
 	}
 	trace->size = size;
 	trace->ticks = has_counter();
@@ -516,22 +530,24 @@ static int begin(const char *path, size_t bytes)
 }
 
 /* A descriptor with the same number may be another file's: the program may close what it likes. */
-static void close_file(const struct trace *trace)
+static bool has_file(const struct trace *trace)
 {
 	struct stat status;
 
-	if (!fstat(trace->fd, &status) && status.st_dev == trace->device &&
-	    status.st_ino == trace->inode)
-		sure_close(trace->fd);
+	return !fstat(trace->fd, &status) && status.st_dev == trace->device &&
+	       status.st_ino == trace->inode;
 }
 
-/* What is still written goes nowhere: head of this file's comment. */
+/*
+ * What is still written goes nowhere: head of this file's comment. Or, if there is no memory for that, into
+ * a file that says when its trace has ended. The child of a fork leaves its parent the lock.
+ */
 static void detach(const struct trace *trace)
 {
-	if (mmap(trace->head, trace->size, PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
-		switchto_broken("mmap");
-	close_file(trace);
+	mmap(trace->head, trace->size, PROT_READ | PROT_WRITE,
+	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	if (has_file(trace))
+		sure_close(trace->fd);
 }
 
 static void describe_slots(struct switchto_sched *sched)
@@ -591,6 +607,8 @@ int switchto_trace_stop(void)
 		atomic_store(&trace->head->last_ns, (uint64_t)switchto_now());
 		atomic_store(&trace->head->stop, time_of(trace));
 		atomic_store(&switchto_trace, NULL);
+		if (has_file(trace))
+			flock(trace->fd, LOCK_UN);
 		detach(trace);
 		switchto_sched_each(switchto_trace_attend);
 	}
