@@ -793,6 +793,43 @@ TEST(handler_between_tasks)
 	assert_int_equal(switchto_chan_destroy(handler.chan), 0);
 }
 
+/* --- calls that are not to wait --- */
+
+/* So they may be made where one that waits fails. */
+static void try_all(struct switchto_task *task, struct switchto_chan *chan)
+{
+	const struct timespec past = { 0 };
+	struct switchto_group group = { .count = 1 };
+	struct switchto_sem sem = { 0 };
+	int item = 0;
+	struct switchto_case receive = { .chan = chan, .op = SWITCHTO_RECEIVE, .item = &item };
+
+	CHECK_ERR(&verdict, switchto_sem_wait(&sem, &past), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_group_wait(&group, &past), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_chan_recv(chan, &item, &past), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_chan_send(chan, &item, &past), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_select(&receive, 1, &past), ETIMEDOUT);
+	CHECK_ERR(&verdict, switchto_join_until(task, &past), ETIMEDOUT);
+}
+
+static void try_when_cancelled(void *chan)
+{
+	struct switchto_task *task = spawn_handle(NULL, park_until_cancelled, NULL);
+
+	CHECK_EQ(&verdict, switchto_cancel(switchto_task_self()), 0);
+	try_all(task, chan);
+	CHECK_EQ(&verdict, switchto_end(task), 0);
+	CHECK_EQ(&verdict, switchto_chan_destroy(chan), 0);
+}
+
+TEST(tries_when_cancelled)
+{
+	struct switchto_chan *chan;
+
+	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
+	run_task(try_when_cancelled, chan);
+}
+
 /* --- blocking regions --- */
 
 static void wait_in_a_region(void *chan)
@@ -817,6 +854,7 @@ static void wait_in_a_region(void *chan)
 	CHECK_ERR(&verdict, switchto_chan_send(chan, &item, NULL), EINVAL);
 	CHECK_ERR(&verdict, switchto_join(task), EINVAL);
 	CHECK_ERR(&verdict, switchto_read(ends[0], &item, 1, NULL), EINVAL);
+	try_all(task, chan);
 	switchto_sem_post(&sem);
 	CHECK_EQ(&verdict, switchto_sem_wait(&sem, NULL), 0);
 	CHECK_EQ(&verdict, switchto_end(task), 0);

@@ -70,8 +70,11 @@ int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, uint32_t how)
 	int error = 0;
 
 	if (!waiter->task) {
-		if (how & CANCELS && me)
-			return is_between_tasks(me) ? EDEADLK : EINVAL;
+		if (how & CANCELS && me && is_between_tasks(me))
+			return EDEADLK;
+		/* In a region. A call that is not to wait may be made there, as in a cancelled task. */
+		if (how & CANCELS && me && deadline > switchto_now())
+			return EINVAL;
 		return thread_wait(waiter, deadline);
 	}
 	me = enter();
@@ -81,7 +84,7 @@ int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, uint32_t how)
 	while (!atomic_load(&waiter->fired) && !error) {
 		prepare(me->task, WAITING);
 		if (how & CANCELS && task_cancelled(me))
-			error = ECANCELED;
+			error = deadline <= switchto_now() ? ETIMEDOUT : ECANCELED;
 		else if (atomic_load(&waiter->fired))
 			switchto_sleep_stay(me);
 		else if (likely(deadline == NEVER))
