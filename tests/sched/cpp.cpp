@@ -1064,13 +1064,23 @@ void selects(void **)
 void unsent(void **)
 {
 	in_task([] {
-		switchto::channel<std::unique_ptr<int>> pointers, open;
+		switchto::channel<std::unique_ptr<int>> pointers, open, room(1);
 		switchto::channel<int> ready(1);
 		auto one = std::make_unique<int>(1);
 		int calls = 0;
 
 		WANT(!switchto::try_select(switchto::on_send(&pointers, std::move(one))));
 		WANT(one && *one == 1); // NOLINT(bugprone-use-after-move): what is tested
+		// NOLINTBEGIN(bugprone-use-after-move): it is sent once
+		WANT(!switchto::try_select(switchto::on_send(&pointers, std::move(one)),
+					   switchto::on_send(&open, std::move(one))));
+		WANT(one && *one == 1);
+		WANT(switchto::select(switchto::on_send(&pointers, std::move(one)),
+				      switchto::on_send(&room, std::move(one))) == 1);
+		WANT(!one);
+		one = room.receive().value();
+		WANT(one && *one == 1);
+		// NOLINTEND(bugprone-use-after-move)
 		ready.send(7);
 		WANT(switchto::select(switchto::on_send(&pointers, std::move(one)),
 				      switchto::on_receive(&ready, [&](std::optional<int>) {

@@ -1391,6 +1391,14 @@ struct ignore {
 	}
 };
 
+// An item that is moved in several cases of one select() travels in one parcel.
+struct moved {
+	const void *item, *type;
+	void *parcel;
+};
+template <typename T>
+inline constexpr char type_mark = 0;
+
 template <typename T, typename F>
 class receive_case {
 public:
@@ -1399,8 +1407,12 @@ public:
 		  function_(std::move(function))
 	{
 	}
-	switchto_case native() noexcept { return { chan_, SWITCHTO_RECEIVE, &item_, false }; }
-	void settle(bool) noexcept {}
+	switchto_case native(moved *) noexcept
+	{
+		return { chan_, SWITCHTO_RECEIVE, &item_, false };
+	}
+	void sent() noexcept {}
+	void settle() noexcept {}
 	void done(bool closed)
 	{
 		function_(closed ? std::optional<T>() : std::optional<T>(parcel<T>::open(item_)));
@@ -1422,23 +1434,29 @@ public:
 		  function_(std::move(function))
 	{
 	}
-	switchto_case native()
+	switchto_case native(moved *all)
 	{
-		parcel_.emplace(static_cast<Item>(item_));
-		return { chan_, SWITCHTO_SEND, parcel_->get(), false };
+		if constexpr (std::is_rvalue_reference_v<Item>) {
+			for (; all->item && !used_; all++)
+				if (all->item == &item_ && all->type == &type_mark<T>)
+					used_ = static_cast<parcel<T> *>(all->parcel);
+		}
+		if (!used_) {
+			used_ = &parcel_.emplace(static_cast<Item>(item_));
+			if constexpr (std::is_rvalue_reference_v<Item>)
+				*all = { &item_, &type_mark<T>, used_ };
+		}
+		return { chan_, SWITCHTO_SEND, used_->get(), false };
 	}
-	void settle(bool sent)
-	{
-		if (sent)
-			parcel_->sent();
-		parcel_.reset();
-	}
+	void sent() { used_->sent(); }
+	void settle() { parcel_.reset(); }
 	void done(bool closed) { function_(!closed); }
 
 private:
 	switchto_chan *chan_;
 	Item item_;
 	std::optional<parcel<T>> parcel_;
+	parcel<T> *used_ = nullptr; // or that of another case
 	F function_;
 };
 
@@ -1450,8 +1468,9 @@ public:
 		  function_(std::move(function))
 	{
 	}
-	switchto_case native() noexcept { return { nullptr, SWITCHTO_POLL, &poll_, false }; }
-	void settle(bool) noexcept {}
+	switchto_case native(moved *) noexcept { return { nullptr, SWITCHTO_POLL, &poll_, false }; }
+	void sent() noexcept {}
+	void settle() noexcept {}
 	void done(bool) { function_(poll_.revents); }
 
 private:
@@ -1464,13 +1483,15 @@ std::optional<std::size_t> select(const timespec *deadline, Cases &&...cases)
 {
 	static_assert((!std::is_lvalue_reference_v<Cases> && ...),
 		      "make the cases in the call of select(): they refer to their items");
-	std::array<switchto_case, sizeof...(cases)> native = { cases.native()... };
+	std::array<moved, sizeof...(cases) + 1> all = {};
+	std::array<switchto_case, sizeof...(cases)> native = { cases.native(all.data())... };
 	const int index = switchto_select(native.data(), native.size(), deadline), error = errno;
 	const auto chosen = static_cast<std::size_t>(index);
 	std::size_t i = 0;
 
 	// Before a function is called, or an exception thrown: items that were not sent are back.
-	((cases.settle(i == chosen && !native[i].closed), i++), ...);
+	((i == chosen && !native[i].closed ? cases.sent() : void(), i++), ...);
+	(cases.settle(), ...);
 	errno = error;
 	if (!check_time(index == -1 ? -1 : 0, "switchto_select"))
 		return std::nullopt;
@@ -1484,7 +1505,8 @@ std::optional<std::size_t> select(const timespec *deadline, Cases &&...cases)
 // The cases of select(). @function is called if the case is the one that was done: with a
 // std::optional<T>, which is empty if the channel is closed and empty; with a bool, false if it is
 // closed; with revents. A case without a channel, or with a negative descriptor, is off. Make the
-// cases in the call: they refer to their items.
+// cases in the call: they refer to their items. An item may be moved in several cases, and is then
+// sent once.
 template <typename T, typename F = detail::ignore>
 detail::receive_case<T, F> on_receive(channel<T> *from, F function = F())
 {
