@@ -57,7 +57,7 @@ for name in switchto switchto-door switchto-sched; do
 	diff "$work/declared" "$work/found" ||
 		fail "wanted these symbols exported by lib$name.so (<), found those (>)"
 
-	soname=lib$name.so.0.2
+	soname=lib$name.so.0.3
 	found=$(readelf -d "$lib/lib$name.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
 	[ "$found" = "$soname" ] || fail "wanted soname $soname, found $found"
 	[ -e "$lib/$soname" ] || fail "wanted $lib/$soname, found nothing"
@@ -117,8 +117,8 @@ run() {
 for program in c cpp c_static door_c door_c_static sched_c sched_cpp sched_c_static; do
 	run "$work/$program"
 done
-ldd "$work/c" | grep libswitchto.so.0.2 >"$work/log" ||
-	fail "wanted a program that needs libswitchto.so.0.2, found: $(ldd "$work/c")"
+ldd "$work/c" | grep libswitchto.so.0.3 >"$work/log" ||
+	fail "wanted a program that needs libswitchto.so.0.3, found: $(ldd "$work/c")"
 for program in c_static door_c_static sched_c_static; do
 	! ldd "$work/$program" | grep libswitchto ||
 		fail "wanted a program that needs no libswitchto.so, found one that does"

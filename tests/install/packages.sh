@@ -72,7 +72,7 @@ cat >"$work/root/use.sh" <<-'END'
 	# 77: this kernel has no FUTEX_SWAP.
 	futex-swap-demo -i 100 >log || [ $? -eq 77 ]
 	switchto-bench --help >log
-	dpkg --purge switchto-tools libswitchto-dev libswitchto-sched0.2 libswitchto-door0.2 libswitchto0.2
+	dpkg --purge switchto-tools libswitchto-dev libswitchto-sched0.3 libswitchto-door0.3 libswitchto0.3
 	left=$(find / -xdev \( -path /root -o -path '/var/*/apt' \) -prune -o -name '*switchto*' -print)
 	[ -z "$left" ] || { echo "left after the removal: $left"; exit 1; }
 END

@@ -112,7 +112,7 @@
 #include <time.h>
 
 #define SWITCHTO_VERSION_MAJOR 0
-#define SWITCHTO_VERSION_MINOR 2
+#define SWITCHTO_VERSION_MINOR 3
 #define SWITCHTO_VERSION_PATCH 0
 
 struct timespec; /* under -std=c99 time.h has none */
