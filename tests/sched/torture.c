@@ -844,8 +844,9 @@ static void play(void *arg)
 		}
 		atomic_fetch_add(&events, 1);
 		atomic_store(&pair->turn, turn + 1);
+		/* The other one may have had the last turn before that. */
 		if (switchto_unpark(pair->task[!side]))
-			CHECK(&verdict, errno == ESRCH && (round_.stops || turn + 1 >= round_.ops));
+			CHECK(&verdict, errno == ESRCH && (round_.stops || turn + 2 >= round_.ops));
 	}
 	switchto_group_done(&round_.working);
 	atomic_fetch_sub(&round_.left, 1);
