@@ -267,13 +267,18 @@ CHILD(start_and_stop_in_locked_memory)
 	CHECK_EQ(v, switchto_trace_start(path, 8 << 20), 0);
 	CHECK_EQ(v, mlockall(MCL_FUTURE), 0);
 	CHECK_EQ(v, switchto_trace_stop(), 0);
-	CHECK_ERR(v, switchto_trace_start(path, 8 << 20), ENOMEM);
-	CHECK_EQ(v, stat(path, &status), 0);
+	/* What is late is written there. */
+	CHECK_ERR(v, switchto_trace_start(path, 8 << 20), EBUSY);
+	CHECK_ERR(v, switchto_trace_start(other, 8 << 20), ENOMEM);
+	CHECK_EQ(v, stat(other, &status), 0);
 	CHECK_EQ(v, status.st_size, 0);
 }
 
 TEST(locked_memory)
 {
+#ifdef UNDER_ASAN
+	skip(); /* Its own memory can't be locked. */
+#endif
 	begin_files();
 	close(open(path, O_CREAT | O_RDWR, 0666));
 	chmod(path, 0666);

@@ -539,14 +539,21 @@ static bool has_file(const struct trace *trace)
 }
 
 /*
- * What is still written goes nowhere: head of this file's comment. Or, if there is no memory for that, into
- * a file that says when its trace has ended. The child of a fork leaves its parent the lock.
+ * What is still written goes nowhere: head of this file's comment. If there is no memory for that, it goes
+ * into the file, which stays open and locked: another trace would cut it off. @unlocks: not in the child of
+ * a fork, whose parent has the same lock.
  */
-static void detach(const struct trace *trace)
+static void detach(const struct trace *trace, bool unlocks)
 {
-	mmap(trace->head, trace->size, PROT_READ | PROT_WRITE,
-	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-	if (has_file(trace))
+	const bool detached = mmap(trace->head, trace->size, PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+				   0) != MAP_FAILED;
+
+	if (!has_file(trace) || (unlocks && !detached))
+		return;
+	if (unlocks)
+		give_up_file(trace->fd);
+	else
 		sure_close(trace->fd);
 }
 
@@ -607,9 +614,7 @@ int switchto_trace_stop(void)
 		atomic_store(&trace->head->last_ns, (uint64_t)switchto_now());
 		atomic_store(&trace->head->stop, time_of(trace));
 		atomic_store(&switchto_trace, NULL);
-		if (has_file(trace))
-			flock(trace->fd, LOCK_UN);
-		detach(trace);
+		detach(trace, true);
 		switchto_sched_each(switchto_trace_attend);
 	}
 	pthread_mutex_unlock(&trace_lock);
@@ -651,5 +656,5 @@ void switchto_trace_forked(void)
 	pthread_mutex_init(&trace_lock, NULL);
 	atomic_store(&switchto_trace, NULL);
 	if (trace)
-		detach(trace);
+		detach(trace, false);
 }
