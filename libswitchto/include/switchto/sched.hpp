@@ -1407,7 +1407,8 @@ public:
 		  function_(std::move(function))
 	{
 	}
-	switchto_case native(moved *) noexcept
+	template <typename All>
+	switchto_case native(All &) noexcept
 	{
 		return { chan_, SWITCHTO_RECEIVE, &item_, false };
 	}
@@ -1434,18 +1435,18 @@ public:
 		  function_(std::move(function))
 	{
 	}
-	switchto_case native(moved *all)
+	template <std::size_t n>
+	switchto_case native(std::array<moved, n> &all)
 	{
-		if constexpr (std::is_rvalue_reference_v<Item>) {
-			for (; all->item && !used_; all++)
-				if (all->item == &item_ && all->type == &type_mark<T>)
-					used_ = static_cast<parcel<T> *>(all->parcel);
-		}
-		if (!used_) {
-			used_ = &parcel_.emplace(static_cast<Item>(item_));
-			if constexpr (std::is_rvalue_reference_v<Item>)
-				*all = { &item_, &type_mark<T>, used_ };
-		}
+		const bool moves = std::is_rvalue_reference_v<Item>;
+		auto at = all.begin();
+
+		while (moves && at->item && (at->item != &item_ || at->type != &type_mark<T>))
+			++at;
+		used_ = moves && at->item ? static_cast<parcel<T> *>(at->parcel) :
+					    &parcel_.emplace(static_cast<Item>(item_));
+		if (moves)
+			*at = { &item_, &type_mark<T>, used_ };
 		return { chan_, SWITCHTO_SEND, used_->get(), false };
 	}
 	void sent() { used_->sent(); }
@@ -1468,7 +1469,11 @@ public:
 		  function_(std::move(function))
 	{
 	}
-	switchto_case native(moved *) noexcept { return { nullptr, SWITCHTO_POLL, &poll_, false }; }
+	template <typename All>
+	switchto_case native(All &) noexcept
+	{
+		return { nullptr, SWITCHTO_POLL, &poll_, false };
+	}
 	void sent() noexcept {}
 	void settle() noexcept {}
 	void done(bool) { function_(poll_.revents); }
@@ -1484,7 +1489,7 @@ std::optional<std::size_t> select(const timespec *deadline, Cases &&...cases)
 	static_assert((!std::is_lvalue_reference_v<Cases> && ...),
 		      "make the cases in the call of select(): they refer to their items");
 	std::array<moved, sizeof...(cases) + 1> all = {};
-	std::array<switchto_case, sizeof...(cases)> native = { cases.native(all.data())... };
+	std::array<switchto_case, sizeof...(cases)> native = { cases.native(all)... };
 	const int index = switchto_select(native.data(), native.size(), deadline), error = errno;
 	const auto chosen = static_cast<std::size_t>(index);
 	std::size_t i = 0;

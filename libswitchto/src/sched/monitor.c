@@ -303,7 +303,7 @@ static bool has_region(struct switchto_sched *sched)
 static nsec_t look_around(struct switchto_sched *sched, struct pace *pace)
 {
 	const nsec_t now = switchto_now();
-	nsec_t pause = IDLE;
+	nsec_t pause = IDLE, calm = pace->busy;
 
 	if (pace->alert)
 		pace->alert--;
@@ -314,13 +314,15 @@ static nsec_t look_around(struct switchto_sched *sched, struct pace *pace)
 			pace->alert = ALERT_LOOKS;
 		else if (next < pause)
 			pause = next;
+		if (next > ALERT && next < calm)
+			calm = next;
 	}
 	pace->idle = pause == IDLE && !pace->alert ? pace->idle + 1 : 0;
 	pace->second = pause == ALERT && !pace->second;
 	if (pace->alert)
 		return pause < ALERT ? pause : ALERT;
 	if (pause == ALERT && !pace->second)
-		return pace->busy;
+		return calm;
 	return pace->idle && pace->idle < PATIENCE && pace->spare ? pace->busy : pause;
 }
 

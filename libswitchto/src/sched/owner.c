@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
 #include "owner.h"
-#include "dispatch.h"
 #include "stats.h"
 
 #include <sched.h>
@@ -100,9 +99,7 @@ bool switchto_owner_reclaim(struct worker *me, pid_t tid)
 		/* The TID belongs to the owner, or to a later one: then the word has changed. */
 		if (state_of(owner) == INSIDE ||
 		    atomic_load_explicit(&slot->tid, memory_order_relaxed) != tid) {
-			/* The owner may store its own number over this. Then it looks a little later. */
 			atomic_store_explicit(&slot->unlent, true, memory_order_relaxed);
-			atomic_store_explicit(&slot->budget, FORCED, memory_order_relaxed);
 			return false;
 		}
 		/* A visit is short. */

@@ -47,9 +47,9 @@ void switchto_stats_write(struct switchto_sched *sched, bool answers);
 
 static inline void switchto_stats_answer(struct switchto_sched *sched)
 {
-	const struct offer *offer = sched->offer;
+	const struct offer *to = sched->offer;
 
-	if (unlikely(offer) && atomic_load(&offer->asked) != atomic_load(&offer->answered))
+	if (unlikely(to) && atomic_load(&to->asked) != atomic_load(&to->answered))
 		switchto_stats_write(sched, true);
 }
 

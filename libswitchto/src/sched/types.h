@@ -3,7 +3,7 @@
  * Schedulers, slots, workers and tasks: what the files of the layer share. Each file owns one thing,
  * and calls those below it only:
  *
- *	scheduler step stats		schedulers; steps of other loops; what they have measured
+ *	scheduler step			schedulers; steps of other loops
  *	task io file connect chan	the public calls of tasks
  *	await sync			the same, also for those: operations of io_uring; locks
  *	request				how a system call is made, and waited for
@@ -20,7 +20,7 @@
  *	inbox				the queue of a slot, and the way into it
  *	inherit				what a task that has a mutex inherits from those that wait for it
  *	timer				the heap of deadlines
- *	trace				what is recorded of all that
+ *	trace, stats			what is recorded of all that, and measured
  *	sys				system calls, clock
  *
  * Policies are called by pointers: fifo, priority, edf, fair; and wrapper, which measures and steals.
