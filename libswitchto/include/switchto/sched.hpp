@@ -1439,14 +1439,15 @@ public:
 	switchto_case native(std::array<moved, n> &all)
 	{
 		const bool moves = std::is_rvalue_reference_v<Item>;
-		auto at = all.begin();
+		std::size_t i = 0;
 
-		while (moves && at->item && (at->item != &item_ || at->type != &type_mark<T>))
-			++at;
-		used_ = moves && at->item ? static_cast<parcel<T> *>(at->parcel) :
-					    &parcel_.emplace(static_cast<Item>(item_));
+		while (moves && all[i].item &&
+		       (all[i].item != &item_ || all[i].type != &type_mark<T>))
+			i++;
+		used_ = moves && all[i].item ? static_cast<parcel<T> *>(all[i].parcel) :
+					       &parcel_.emplace(static_cast<Item>(item_));
 		if (moves)
-			*at = { &item_, &type_mark<T>, used_ };
+			all[i] = { &item_, &type_mark<T>, used_ };
 		return { chan_, SWITCHTO_SEND, used_->get(), false };
 	}
 	void sent() { used_->sent(); }
