@@ -586,23 +586,12 @@ static int compare(const void *a, const void *b)
 }
 
 static long long block_began;
-static atomic_bool naps;
 
-/* Sleeps in the scheduler: the kernel tells, but nobody can take the slot. */
-static struct switchto_entry *nap_and_pick(void *queue)
-{
-	if (atomic_exchange(&naps, false))
-		usleep(300);
-	return switchto_fifo.pick(queue);
-}
-
-static void block_after_a_sleep(void *with_nap)
+static void block_after_a_sleep(void *unused)
 {
 	const struct timespec time = in(5000000);
 
 	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
-	atomic_store(&naps, !!with_nap);
-	switchto_yield();
 	switchto_yield();
 	block_began = now_ns();
 	atomic_store(&blocks_now, true);
@@ -620,21 +609,11 @@ static void look_for_block(void *first)
 	}
 }
 
-/*
- * The tasks have only just got their threads, and no dispatcher has run since. Or, @with_nap, the slot's
- * owner has lost the loan, but not the slot. How often are others told?
- */
-static int told_of_new_threads(bool with_nap)
+/* The tasks have only just got their threads, and no dispatcher has run since. How often are others told? */
+static int told_of_new_threads(void)
 {
-	struct switchto_policy policy = switchto_fifo;
-	const struct switchto_sched_options options = {
-		.size = sizeof(options),
-		.slots = 1,
-		.policy = with_nap ? &policy : NULL,
-	};
+	const struct switchto_sched_options options = { .size = sizeof(options), .slots = 1 };
 	int told = 0;
-
-	policy.pick = nap_and_pick;
 
 	for (int i = 0; i < BLOCKS; i++) {
 		struct switchto_sched *sched;
@@ -643,14 +622,13 @@ static int told_of_new_threads(bool with_nap)
 		CHECK_EQ(&verdict, switchto_sched_create(&sched, &options), 0);
 		atomic_store(&blocks_now, false);
 		atomic_store(&block_over, false);
-		spawn(sched, block_after_a_sleep, with_nap ? sched : NULL);
+		spawn(sched, block_after_a_sleep, NULL);
 		for (int other = 0; other < 3; other++)
 			spawn(sched, look_for_block, &first);
 		run_tasks(sched);
 		told += first && first - block_began < MONITOR_TAKES;
 	}
-	print_message("%s: %d of %d told\n", with_nap ? "after a nap" : "new threads", told,
-		      BLOCKS);
+	print_message("new threads: %d of %d told\n", told, BLOCKS);
 	return told;
 }
 
@@ -724,8 +702,7 @@ TEST(kernel_tells)
 
 		CHECK(&verdict, told >= BLOCKS / 2 || !blocks[i].sleeps || slow);
 	}
-	CHECK(&verdict, told_of_new_threads(false) >= BLOCKS * 3 / 4 || slow);
-	CHECK(&verdict, told_of_new_threads(true) >= BLOCKS * 3 / 4 || slow);
+	CHECK(&verdict, told_of_new_threads() >= BLOCKS * 3 / 4 || slow);
 	close(lock_file);
 	unlink(cold_path);
 }

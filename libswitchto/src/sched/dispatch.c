@@ -318,23 +318,6 @@ __attribute__((noinline)) int switchto_dispatch_fail(int error)
 	return fail(error);
 }
 
-/* @entry is next, by way of the dispatcher, which lends the slot again. */
-static __attribute__((noinline)) struct switchto_entry *lend_again(struct slot *slot,
-								   struct switchto_entry *entry)
-{
-	struct switchto_task *task = (struct switchto_task *)entry;
-
-	atomic_store_explicit(&slot->unlent, false, memory_order_relaxed);
-	/* In a step, the next one may be its caller. */
-	if (switchto_current == slot->dispatcher || task->worker == slot->dispatcher)
-		return entry;
-	if (!task->worker)
-		switchto_dispatch_begin(slot, task);
-	slot->begins = task;
-	slot->lender.worker = slot->dispatcher;
-	return &slot->lender.entry;
-}
-
 __attribute__((noinline)) struct switchto_task *switchto_dispatch_next(struct slot *slot, bool none)
 {
 	struct switchto_entry *entry = none ? NULL : pick_next(slot);
@@ -348,8 +331,6 @@ __attribute__((noinline)) struct switchto_task *switchto_dispatch_next(struct sl
 	}
 	if (likely(entry))
 		probe2(run, slot, entry);
-	if (unlikely(atomic_load_explicit(&slot->unlent, memory_order_relaxed)) && entry)
-		entry = lend_again(slot, entry);
 	return (struct switchto_task *)entry;
 }
 
@@ -464,9 +445,7 @@ bool switchto_dispatch_make(struct worker *me)
 		 */
 		if (worker->gives_back && !hand_over(me, slot, worker, false))
 			return false;
-		if (worker->task != task)
-			begin_with(worker, slot, task);
-		return hand_over(me, slot, worker, false);
+		return hand_over(me, slot, begin_with(worker, slot, task), false);
 	}
 	slot->waited = true;
 	/* As if it slept; without memory, it is behind the others. */

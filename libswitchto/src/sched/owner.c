@@ -98,10 +98,8 @@ bool switchto_owner_reclaim(struct worker *me, pid_t tid)
 		owner = atomic_load(&slot->owner);
 		/* The TID belongs to the owner, or to a later one: then the word has changed. */
 		if (state_of(owner) == INSIDE ||
-		    atomic_load_explicit(&slot->tid, memory_order_relaxed) != tid) {
-			atomic_store_explicit(&slot->unlent, true, memory_order_relaxed);
+		    atomic_load_explicit(&slot->tid, memory_order_relaxed) != tid)
 			return false;
-		}
 		/* A visit is short. */
 		if (state_of(owner) == VISITED)
 			sched_yield();

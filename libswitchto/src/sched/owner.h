@@ -170,8 +170,8 @@ void switchto_owner_begin(struct worker *me, struct slot *slot);
 bool switchto_owner_await(struct worker *me);
 /*
  * @me, a dispatcher, was told that thread @tid has blocked: takes the slot from it. False: that has
- * passed the slot on meanwhile, or is inside. Then the slot's owner has no loan to pass on, and gives the
- * slot back soon (switchto_dispatch_next()); who blocks before that, the monitor sees.
+ * passed the slot on meanwhile, or is inside. Then the slot has no loan until a dispatcher runs again, and
+ * the monitor sees who blocks.
  */
 bool switchto_owner_reclaim(struct worker *me, pid_t tid);
 /* Waits for its slot, which was taken: inside afterwards. */

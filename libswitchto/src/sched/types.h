@@ -218,10 +218,9 @@ struct slot {
 	struct switchto_sched *sched;
 	struct worker *dispatcher;
 	struct worker *spare; /* an idle one, for the next task that begins: needs no lock */
-	struct switchto_task *begins; /* its dispatcher is to give it the slot */
-	atomic_bool unlent;  /* its owner has it without the loan: see switchto_owner_reclaim() */
-	bool waited;	     /* its last task that was to begin found no worker */
-	struct steps *steps; /* NULL: it runs without steps */
+	struct switchto_task *begins; /* its dispatcher is to make or to meet its worker */
+	bool waited;		      /* its last task that was to begin found no worker */
+	struct steps *steps;	      /* NULL: it runs without steps */
 	void *queue;
 	bool is_fifo; /* the policy, whose functions are in line then; never after a step, or traced */
 	bool has_policy; /* its queue is ready for use */
@@ -284,8 +283,6 @@ struct slot {
 		uint32_t epoch;
 		bool reported;
 	} seen;
-
-	struct switchto_task lender; /* a pseudo task, whose worker is the dispatcher */
 };
 
 enum { REGION_SHORT, REGION_LONG, REGION_VERY_LONG };
