@@ -276,8 +276,8 @@ CHILD(start_and_stop_in_locked_memory)
 
 TEST(locked_memory)
 {
-#ifdef UNDER_ASAN
-	skip(); /* Its own memory can't be locked. */
+#if defined(UNDER_ASAN) || defined(UNDER_TSAN)
+	skip(); /* Their own memory can't be locked. */
 #endif
 	begin_files();
 	close(open(path, O_CREAT | O_RDWR, 0666));
