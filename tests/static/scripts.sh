@@ -40,7 +40,10 @@ done
 pyflakes3 "${python[@]}" || status=1
 # The reader of a list, such as head, may end before the list does.
 while IFS= read -r f; do
-	said=$(exec 3> >(:) && wait $! && { "./$f" --help 2>&1 >&3 || true; })
+	said=$(python3 -c 'import os, subprocess, sys
+read, write = os.pipe()
+os.close(read)
+subprocess.run(sys.argv[1:], stdout=write, stderr=1)' "./$f" --help)
 	[ -z "$said" ] || { echo "$f --help: wanted silence when its reader is gone, found: ${said##*$'\n'}"; status=1; }
 done < <(git ls-files -s -- "${python[@]}" | sed -n 's/^100755.*\t//p' | xargs grep -l -e argparse -e '"--help"')
 [ $status -eq 0 ] || die "of ${#shell[@]} shell and ${#python[@]} Python scripts, the above have faults"
