@@ -364,7 +364,7 @@ static void block_without_descriptor(void *arg)
 	CHECK_EQ(&verdict, setrlimit(RLIMIT_NOFILE, &all), 0);
 }
 
-/* After the monitor's first looks, and never for as long as it takes it to come again. */
+/* The monitor's first looks are over, and each block is shorter than the time between two later ones. */
 static void block_briefly(void *arg)
 {
 	for (int i = 0; i < 5; i++) {

@@ -703,6 +703,9 @@ int switchto_trace_start(const char *file, size_t bytes);
 /**
  * switchto_trace_stop() - end the trace, and close its file
  *
+ * If memory is short (mlockall(2)), the file stays open, and can't be recorded into again before the
+ * process ends.
+ *
  * Any thread may call it, but no signal handler.
  *
  * Return: 0, or -1 and errno: EINVAL, no trace is being recorded.

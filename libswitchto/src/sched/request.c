@@ -297,7 +297,7 @@ static long send_error(const struct performance *p)
 		       0;
 }
 
-/* Something could be read, or there was only nothing. */
+/* A read has succeeded, or said EAGAIN: the next one may wait before it makes a call. */
 static inline void may_wait_next_time(struct mark *mark)
 {
 	unsigned char before = NOT_YET_FIRST;

@@ -72,7 +72,7 @@ int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, uint32_t how)
 	if (!waiter->task) {
 		if (how & CANCELS && me && is_between_tasks(me))
 			return EDEADLK;
-		/* In a region. A call that is not to wait may be made there, as in a cancelled task. */
+		/* In a region, only a call whose deadline has passed is allowed: it does not wait. */
 		if (how & CANCELS && me && deadline > switchto_now())
 			return EINVAL;
 		return thread_wait(waiter, deadline);

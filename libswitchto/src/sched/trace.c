@@ -393,7 +393,7 @@ static uint64_t time_of(const struct trace *trace)
 	return trace->ticks ? counter() : (uint64_t)switchto_now();
 }
 
-/* A child that has not reached its exec yet has the file open, too: to close it does not end the lock. */
+/* A child that has not reached its exec yet has the file open, too, so close() alone does not end the lock. */
 static void give_up_file(int fd)
 {
 	flock(fd, LOCK_UN);
