@@ -620,6 +620,8 @@ TEST(yield_waits_for_one_round)
 
 static bool others_ran;
 
+enum { PAST_PARK = 8 };
+
 static void run_beside(void *arg)
 {
 	others_ran = true;
@@ -632,6 +634,8 @@ static void past_call(int which, const struct timespec *past)
 	struct switchto_cond cond = { 0 };
 	struct switchto_mutex mutex = { 0 };
 	struct switchto_case off = { NULL, SWITCHTO_RECEIVE, NULL, false };
+	struct pollfd end = { pair[0], POLLIN, 0 };
+	struct switchto_case input = { NULL, SWITCHTO_POLL, &end, false };
 	char byte;
 
 	switch (which) {
@@ -647,23 +651,24 @@ static void past_call(int which, const struct timespec *past)
 		CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 		return;
 	case 3:
-		CHECK_ERR(&verdict, switchto_park(past), ETIMEDOUT);
-		return;
-	case 4:
 		CHECK_EQ(&verdict, switchto_unpark(switchto_task_self()), 0);
 		CHECK_EQ(&verdict, switchto_park(past), 0);
 		return;
-	case 5:
+	case 4:
 		CHECK_ERR(&verdict, switchto_select(&off, 1, past), ETIMEDOUT);
+		CHECK_ERR(&verdict, switchto_select(&input, 1, past), ETIMEDOUT);
 		return;
-	case 6:
+	case 5:
 		CHECK_ERR(&verdict, switchto_read(pair[0], &byte, 1, past), ETIMEDOUT);
 		return;
-	case 7:
+	case 6:
 		CHECK_ERR(&verdict, switchto_recv(pair[0], &byte, 1, 0, past), ETIMEDOUT);
 		return;
-	case 8:
+	case 7:
 		CHECK_ERR(&verdict, switchto_poll(pair[0], POLLIN, past), ETIMEDOUT);
+		return;
+	case PAST_PARK:
+		CHECK_ERR(&verdict, switchto_park(past), ETIMEDOUT);
 		return;
 	default:
 		CHECK_EQ(&verdict, switchto_sleep_until(past), 0);
@@ -689,6 +694,8 @@ static void call_late(void *good)
 		*(int *)good += at_once;
 	}
 	switchto_cancel(switchto_task_self());
+	for (int n = 0; n < PAST_PARK; n++)
+		past_call(n, &past);
 	CHECK_ERR(&verdict, switchto_park(&past), ECANCELED);
 	CHECK_ERR(&verdict, switchto_sleep_until(&past), ECANCELED);
 }

@@ -629,7 +629,8 @@ int switchto_detach(struct switchto_task *task);
  * switchto_cancel() - ask a task to end
  *
  * From now on, each call of @task that would wait fails with ECANCELED instead. This includes the
- * call in which @task is, but not a wait for a mutex. Any thread may call switchto_cancel().
+ * call in which @task is, but not a wait for a mutex. A call whose deadline has passed would not wait:
+ * it fails with ETIMEDOUT. Any thread may call switchto_cancel().
  *
  * Return: 0, or -1 and errno: ESRCH, @task has ended; EINVAL, @task is NULL; EPERM, a task of the
  * parent in the child of a fork().
@@ -722,6 +723,8 @@ int switchto_yield(void);
 /**
  * switchto_park() - wait until another thread unparks this task
  *
+ * In a cancelled task it fails with ECANCELED, also if @deadline has passed.
+ *
  * Return: 0, or -1 and errno: ETIMEDOUT, ECANCELED; EINVAL, @deadline; EPERM, EDEADLK.
  */
 int switchto_park(const struct timespec *deadline);
@@ -739,6 +742,8 @@ int switchto_unpark(struct switchto_task *task);
 
 /**
  * switchto_sleep_until() - wait until a time on CLOCK_MONOTONIC
+ *
+ * In a cancelled task it fails with ECANCELED, also if @deadline has passed.
  *
  * Return: 0, or -1 and errno: ECANCELED, EPERM, EDEADLK; EINVAL, @deadline, which can't be NULL.
  */

@@ -449,7 +449,7 @@ static int wait_for_any(struct worker *me, struct party *party, struct watch *wa
 		if (watches[i].poll && watches[i].mark)
 			stays |= !arm(me, &watches[i]);
 	if (task_cancelled(me))
-		error = ECANCELED;
+		error = cancelled_call(deadline);
 	else if (stays || atomic_load(&party->waiter.fired))
 		switchto_sleep_stay(me);
 	else

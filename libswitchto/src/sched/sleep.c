@@ -84,7 +84,7 @@ int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, uint32_t how)
 	while (!atomic_load(&waiter->fired) && !error) {
 		prepare(me->task, WAITING);
 		if (how & CANCELS && task_cancelled(me))
-			error = deadline <= switchto_now() ? ETIMEDOUT : ECANCELED;
+			error = cancelled_call(deadline);
 		else if (atomic_load(&waiter->fired))
 			switchto_sleep_stay(me);
 		else if (likely(deadline == NEVER))

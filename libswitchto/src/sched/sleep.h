@@ -88,6 +88,12 @@ static inline bool take_back(struct worker *me, _Atomic uintptr_t *word)
 int switchto_sleep_for(struct worker *me, struct mark *mark, struct direction *direction,
 		       const struct timespec *deadline);
 
+/* What a call of a cancelled task fails with: without the cancellation, it might not have waited. */
+static inline int cancelled_call(nsec_t deadline)
+{
+	return deadline <= switchto_now() ? ETIMEDOUT : ECANCELED;
+}
+
 /*
  * Waits once, as switchto_sleep_for(). @now: with 0, what the word is. If that is still the task,
  * it has been woken for nothing.
@@ -122,7 +128,7 @@ static ALWAYS_INLINE int slot_wait_once(struct worker *me, struct mark *mark,
 		return task->woken_by == EBADF ? EBADF : ESTALE;
 	}
 	if (unlikely(task_cancelled(me))) {
-		error = ECANCELED;
+		error = cancelled_call(switchto_deadline(deadline));
 	} else if (unlikely(deadline)) {
 		error = switchto_sleep(me, switchto_deadline(deadline), WAITING_IO | ON_FD, mark);
 	} else {
