@@ -464,7 +464,7 @@ TEST(given_up_at_once)
  */
 enum { BLOCKS = 20, MONITOR_TAKES = 45000, OTHERS = 10 };
 
-static int lock_file;
+static int lock_file, memory_file;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char cold_path[] = "switchto-block-XXXXXX";
 
@@ -473,12 +473,21 @@ static void sleep_1_ms(void)
 	usleep(1000);
 }
 
+/* In memory: on a network's file system a lock is several blocks. Each open file has a lock of its own. */
+static int lock_memory_file(void)
+{
+	char path[40];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", memory_file);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	CHECK_EQ(&verdict, flock(fd, LOCK_EX), 0);
+	return fd;
+}
+
 static void lock_contended_file(void)
 {
-	const int fd = open(cold_path, O_RDWR | O_CLOEXEC);
-
-	CHECK_EQ(&verdict, flock(fd, LOCK_EX), 0);
-	close(fd);
+	close(lock_memory_file());
 }
 
 static void lock_contended_mutex(void)
@@ -565,10 +574,10 @@ static void go_on(void *unused)
 
 static void *hold_locks(void *unused)
 {
-	const int fd = open(cold_path, O_RDWR | O_CLOEXEC);
+	int fd;
 
 	pthread_mutex_lock(&lock);
-	CHECK_EQ(&verdict, flock(fd, LOCK_EX), 0);
+	fd = lock_memory_file();
 	atomic_store(&locks_held, true);
 	while (!atomic_load(&blocks_now))
 		usleep(100);
@@ -694,6 +703,7 @@ TEST(kernel_tells)
 		return;
 	}
 	unsetenv("SWITCHTO_BLOCK");
+	memory_file = memfd_create("lock", MFD_CLOEXEC);
 	lock_file = mkstemp(cold_path);
 	CHECK_EQ(&verdict, pwrite(lock_file, "x", 1, 0), 1);
 	CHECK_EQ(&verdict, fsync(lock_file), 0);
@@ -703,6 +713,7 @@ TEST(kernel_tells)
 		CHECK(&verdict, told >= BLOCKS / 2 || !blocks[i].sleeps || slow);
 	}
 	CHECK(&verdict, told_of_new_threads() >= BLOCKS * 3 / 4 || slow);
+	close(memory_file);
 	close(lock_file);
 	unlink(cold_path);
 }
