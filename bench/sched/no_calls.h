@@ -61,6 +61,8 @@ private:
 		static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_RIP] -= length;
 	}
 #else
+	NoCalls() = default;
+
 	void forbid() {}
 	void allow() {}
 
