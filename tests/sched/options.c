@@ -595,13 +595,47 @@ static int compare(const void *a, const void *b)
 }
 
 static long long block_began;
+static atomic_bool naps;
+
+/* What comes before the block. */
+static enum before { NOTHING, A_NAP, HANDLERS } before;
+
+/* Sleeps in the scheduler: nobody can take the slot. */
+static struct switchto_entry *nap_and_pick(void *queue)
+{
+	if (atomic_exchange(&naps, false))
+		usleep(300);
+	return switchto_fifo.pick(queue);
+}
+
+static pthread_t dispatcher;
+static atomic_int handled;
+
+static void count_handled(int number)
+{
+	atomic_fetch_add(&handled, 1);
+}
+
+static void interrupt_dispatcher(int times)
+{
+	const int seen = atomic_load(&handled);
+
+	for (int i = 1; i <= times; i++) {
+		CHECK_EQ(&verdict, pthread_kill(dispatcher, SIGUSR1), 0);
+		while (atomic_load(&handled) < seen + i)
+			sched_yield();
+	}
+}
 
 static void block_after_a_sleep(void *unused)
 {
 	const struct timespec time = in(5000000);
 
 	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+	atomic_store(&naps, before == A_NAP);
 	switchto_yield();
+	switchto_yield();
+	interrupt_dispatcher(before == HANDLERS ? 250 : 0);
 	block_began = now_ns();
 	atomic_store(&blocks_now, true);
 	sleep_1_ms();
@@ -618,12 +652,24 @@ static void look_for_block(void *first)
 	}
 }
 
-/* The tasks have only just got their threads, and no dispatcher has run since. How often are others told? */
-static int told_of_new_threads(void)
+/*
+ * The tasks have only just got their threads, and no dispatcher has run since, but in handlers. How
+ * often are others told?
+ */
+static int told_of_new_threads(enum before what)
 {
-	const struct switchto_sched_options options = { .size = sizeof(options), .slots = 1 };
+	static const char *const names[] = { "new threads", "after a nap", "after handlers" };
+	struct switchto_policy policy = switchto_fifo;
+	const struct switchto_sched_options options = {
+		.size = sizeof(options),
+		.slots = 1,
+		.policy = what == A_NAP ? &policy : NULL,
+	};
 	int told = 0;
 
+	before = what;
+	dispatcher = pthread_self();
+	policy.pick = nap_and_pick;
 	for (int i = 0; i < BLOCKS; i++) {
 		struct switchto_sched *sched;
 		long long first = 0;
@@ -637,7 +683,7 @@ static int told_of_new_threads(void)
 		run_tasks(sched);
 		told += first && first - block_began < MONITOR_TAKES;
 	}
-	print_message("new threads: %d of %d told\n", told, BLOCKS);
+	print_message("%s: %d of %d told\n", names[what], told, BLOCKS);
 	return told;
 }
 
@@ -712,7 +758,10 @@ TEST(kernel_tells)
 
 		CHECK(&verdict, told >= BLOCKS / 2 || !blocks[i].sleeps || slow);
 	}
-	CHECK(&verdict, told_of_new_threads() >= BLOCKS * 3 / 4 || slow);
+	signal(SIGUSR1, count_handled);
+	for (enum before what = NOTHING; what <= HANDLERS; what++)
+		CHECK(&verdict, told_of_new_threads(what) >= BLOCKS * 3 / 4 || slow);
+	signal(SIGUSR1, SIG_DFL);
 	close(memory_file);
 	close(lock_file);
 	unlink(cold_path);

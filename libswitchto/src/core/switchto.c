@@ -152,15 +152,37 @@ static inline int park(struct thread *me, uint32_t waiting, const struct timespe
  * Or the answer comes from a seccomp filter that was added after the backend was chosen, and there
  * was no sleep (ETIMEDOUT without a deadline can only be such an answer). So the next sleep is in
  * FUTEX_WAIT, where each wake-up finds the thread, though no hint does: otherwise a filter that
- * makes up answers to FUTEX_SWAP could keep this loop busy. A thread that takes part in loans tries
- * FUTEX_SWAP a few times first.
+ * makes up answers to FUTEX_SWAP could keep this loop busy. To a thread that takes part in loans, a
+ * place comes only in FUTEX_SWAP: so that sleeps there again and again, after many handlers, too, and
+ * once in a while for a millisecond in FUTEX_WAIT.
  */
-enum { SLEEPS_IN_SWAP = 100 };
+enum { SLEEPS_IN_SWAP = 100, NAP = 1000000 };
+
+/* A wait in FUTEX_WAIT that ends by @deadline, or before: 0 then. */
+static int nap(struct thread *me, uint32_t waiting, const struct timespec *deadline)
+{
+	struct timespec end, left;
+	int error;
+
+	if (deadline) {
+		time_left(deadline, &left);
+		if (!left.tv_sec && left.tv_nsec < NAP)
+			return futex_wait(&me->word, waiting, deadline);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_nsec += NAP;
+	if (end.tv_nsec >= NSEC_PER_SEC) {
+		end.tv_nsec -= NSEC_PER_SEC;
+		end.tv_sec++;
+	}
+	error = futex_wait(&me->word, waiting, &end);
+	return error == ETIMEDOUT ? 0 : error;
+}
 
 static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct timespec *deadline,
 			 int error)
 {
-	for (int again = 0;; again++) {
+	for (unsigned int again = 1;; again++) {
 		delay_point(WOKEN);
 		switch (state_of(me)) {
 		case RESUMED:
@@ -195,10 +217,12 @@ static pid_t sleep_again(struct thread *me, uint32_t waiting, const struct times
 		}
 
 		delay_point(SLEEP);
-		/* A place that is lent comes only to a thread that waits in a swap, and so home. */
-		error = unlikely(switchto_this.loans) && again < SLEEPS_IN_SWAP ?
-				park(me, waiting, deadline) :
-				futex_wait(&me->word, waiting, deadline);
+		if (likely(!switchto_this.loans))
+			error = futex_wait(&me->word, waiting, deadline);
+		else if (again % SLEEPS_IN_SWAP)
+			error = park(me, waiting, deadline);
+		else
+			error = nap(me, waiting, deadline);
 	}
 }
 

@@ -90,9 +90,11 @@ bool switchto_owner_reclaim(struct worker *me, pid_t tid)
 	struct slot *slot = me->slot;
 	uint32_t owner;
 
+	if (me != slot->dispatcher)
+		return false;
+	atomic_store_explicit(&slot->is_lent, false, memory_order_relaxed);
 	/* A task that is alone has nothing to lose. */
-	if (me != slot->dispatcher ||
-	    atomic_load_explicit(&me->sched->tasks, memory_order_relaxed) < 2)
+	if (atomic_load_explicit(&me->sched->tasks, memory_order_relaxed) < 2)
 		return false;
 	do {
 		owner = atomic_load(&slot->owner);
@@ -135,9 +137,11 @@ bool switchto_owner_enter_late(struct worker *me, uint32_t owner)
 		owner = owner_word(me->epoch, USER);
 		if (atomic_compare_exchange_strong(&me->slot->owner, &owner,
 						   owner_word(me->epoch, INSIDE)))
-			return true;
+			goto inside;
 	}
 	switchto_owner_regain(me);
+inside:
+	sleeps_on_purpose(me, 1);
 	return true;
 }
 

@@ -49,6 +49,15 @@ static inline uint32_t state_of(uint32_t owner)
 	return owner & (OWNER_STATES - 1);
 }
 
+/*
+ * Inside, @me sleeps on purpose: nobody may take the slot, so the kernel is not to tell that it has
+ * blocked. Only the kernel reads this, in the same thread.
+ */
+static inline void sleeps_on_purpose(struct worker *me, uint32_t yes)
+{
+	atomic_store_explicit(&me->keeps, yes, memory_order_relaxed);
+}
+
 /* The rest of enter_task(), when the word was @owner. */
 bool switchto_owner_enter_late(struct worker *me, uint32_t owner);
 
@@ -57,9 +66,12 @@ static inline bool try_enter(struct worker *me)
 {
 	uint32_t owner = owner_word(me->epoch, USER);
 
-	return atomic_compare_exchange_strong_explicit(&me->slot->owner, &owner,
-						       owner_word(me->epoch, INSIDE),
-						       memory_order_acquire, memory_order_relaxed);
+	if (!atomic_compare_exchange_strong_explicit(&me->slot->owner, &owner,
+						     owner_word(me->epoch, INSIDE),
+						     memory_order_acquire, memory_order_relaxed))
+		return false;
+	sleeps_on_purpose(me, 1);
+	return true;
 }
 
 /*
@@ -76,6 +88,7 @@ static inline bool enter_task(struct worker *me)
 							      memory_order_acquire,
 							      memory_order_relaxed)))
 		return switchto_owner_enter_late(me, owner);
+	sleeps_on_purpose(me, 1);
 	return true;
 }
 
@@ -103,6 +116,7 @@ static inline struct worker *enter(void)
 
 static inline void leave(struct worker *me)
 {
+	sleeps_on_purpose(me, 0);
 	atomic_store_explicit(&me->slot->owner, owner_word(me->epoch, USER), memory_order_release);
 }
 
@@ -170,8 +184,8 @@ void switchto_owner_begin(struct worker *me, struct slot *slot);
 bool switchto_owner_await(struct worker *me);
 /*
  * @me, a dispatcher, was told that thread @tid has blocked: takes the slot from it. False: that has
- * passed the slot on meanwhile, or is inside. Then the slot has no loan until a dispatcher runs again, and
- * the monitor sees who blocks.
+ * passed the slot on meanwhile, or is inside, or alone. Then the slot has no loan until a dispatcher runs
+ * again, and the monitor sees who blocks.
  */
 bool switchto_owner_reclaim(struct worker *me, pid_t tid);
 /* Waits for its slot, which was taken: inside afterwards. */

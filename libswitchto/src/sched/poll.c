@@ -155,12 +155,10 @@ long switchto_poll_events(struct slot *slot, nsec_t timeout, bool looks)
 		switchto_owner_check_fork(slot->sched);
 	if (unlikely(traced))
 		switchto_trace_poll(slot, timeout);
-	atomic_store_explicit(&me->keeps, 1, memory_order_relaxed);
 	if (timeout == 0 || timeout == NEVER)
 		n = EPOLL_WAIT(slot->epoll, events, looks ? LOOK_EVENTS : EVENTS, timeout ? -1 : 0);
 	else
 		n = wait_for_time(slot->epoll, events, timeout);
-	atomic_store_explicit(&me->keeps, 0, memory_order_relaxed);
 	if (unlikely(n < 0))
 		switchto_owner_check_fork(slot->sched);
 	take_events(slot, events, n);

@@ -42,6 +42,7 @@ int switchto_region_begin(long number)
 {
 	struct worker *me = switchto_current;
 	unsigned char last;
+	bool told;
 
 	if (!me || !me->task)
 		return fail(EPERM);
@@ -57,11 +58,12 @@ int switchto_region_begin(long number)
 	/* As the monitor would, but at once. That saves what the others wait for the monitor. */
 	last = atomic_load_explicit(&me->slot->last_region, memory_order_relaxed);
 	/* The kernel tells if it sleeps. But after a very long one it may compute. */
-	if (last == REGION_VERY_LONG || (last != REGION_SHORT && !me->sched->lends)) {
+	told = atomic_load_explicit(&me->slot->is_lent, memory_order_relaxed);
+	if (last == REGION_VERY_LONG || (last != REGION_SHORT && !told)) {
 		me->gave_up = switchto_now();
 		switchto_region_take(me->slot, owner_word(me->epoch, BLOCKING),
 				     last == REGION_VERY_LONG);
-	} else if (!me->sched->lends) {
+	} else if (!told) {
 		monitor_wake(me->sched);
 	}
 	return 0;

@@ -179,9 +179,10 @@ struct worker {
 	/* Epochs in which, in a call, there was no budget; in which it did not give way, though due. */
 	uint32_t ran_out, put_off;
 	struct switchto_task *task;
-	_Atomic uint32_t keeps;		 /* it sleeps, and keeps its slot: switchto_lend() */
+	_Atomic uint32_t keeps;		 /* it may sleep, and keeps its slot: sleeps_on_purpose() */
 	bool in_region;			 /* a blocking one */
 	bool gives_back;		 /* a new one gives its first slot back at once */
+	bool lends;			 /* a dispatcher that does so: begin_lending() */
 	nsec_t gave_up;			 /* when it began, and gave the slot up; 0: it did not */
 	struct worker *next_idle, *next; /* among the idle ones; among all */
 	struct switchto_sched *sched;
@@ -246,6 +247,7 @@ struct slot {
 	unsigned int known_polls; /* when it last looked at the clock */
 	nsec_t checked, polled;	  /* when that was; when it polled at the latest */
 	atomic_uchar last_region; /* how long it was: REGION_SHORT and so on */
+	atomic_bool is_lent;	  /* by all that is known: then the kernel tells of a block */
 	struct timers timers;
 	int epoll, event;      /* what it polls, and the eventfd that wakes it */
 	int next_epoll;	       /* will be epoll, when all descriptors are in it; or -1 */

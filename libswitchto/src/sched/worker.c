@@ -193,6 +193,7 @@ void switchto_worker_next_round(struct switchto_sched *sched)
 
 static inline bool dispatch_once(struct worker *me)
 {
+	atomic_store_explicit(&me->slot->is_lent, me->lends, memory_order_relaxed);
 	return unlikely(me->slot->begins) ? switchto_dispatch_make(me) : switchto_dispatch(me);
 }
 
@@ -206,13 +207,12 @@ static void dispatch(struct worker *me)
 /* The dispatcher of a slot lends it to tasks, and is told of those that block. */
 static void begin_lending(struct worker *me)
 {
-	if (me->sched->lends)
-		switchto_lend(SWITCHTO_LENDS, NULL);
+	me->lends = me->sched->lends && !switchto_lend(SWITCHTO_LENDS, NULL);
 }
 
 static void end_lending(struct worker *me)
 {
-	if (me->sched->lends)
+	if (me->lends)
 		switchto_lend(SWITCHTO_LENDS_NOT, NULL);
 }
 
@@ -340,6 +340,7 @@ void *switchto_worker_main(void *worker)
 	switchto_current = me;
 	/* Without memory for it, the place goes back whenever it comes to this thread. */
 	if (me->sched->lends) {
+		sleeps_on_purpose(me, 1);
 		switchto_lend(SWITCHTO_TAKES, &me->keeps);
 		/* The first resume is taken here. Else the wait in which a loan is to come ends at once. */
 		if (switchto_wait(NULL) < 0) {
