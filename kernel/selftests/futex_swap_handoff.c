@@ -256,6 +256,67 @@ TEST(value_changed_target_not_behind_the_caller)
 	EXPECT_LE(80, woken_where_they_slept(_metadata, cpu, true));
 }
 
+static long spin_and_swap(struct call *c)
+{
+	while (!__atomic_load_n(&arena->go, __ATOMIC_ACQUIRE))
+		;
+	/* The other CPU is idle then. */
+	stay_busy(NSEC_PER_MSEC);
+	return futex_swap(c->uaddr, c->val, NULL, c->uaddr2, FUTEX_PRIVATE_FLAG);
+}
+
+static long wait_and_hog(struct call *c)
+{
+	const long ret = futex_wait(c->uaddr, c->val, NULL, FUTEX_PRIVATE_FLAG);
+
+	stay_busy(NSEC_PER_MSEC);
+	return ret;
+}
+
+/* A real-time caller sleeps, and another real-time thread runs on its CPU next. */
+TEST(target_not_behind_another_real_time_thread)
+{
+	struct call *target, *hog;
+	int cpu[2], i, there = 0;
+	cpu_set_t both;
+
+	if (!two_cpus(cpu))
+		SKIP(return, "needs two CPUs");
+	stay_in_one_cache();
+	make_arena(_metadata, 0);
+	target = &arena->other;
+	hog = &arena->waiter[0];
+	CPU_ZERO(&both);
+	CPU_SET(cpu[0], &both);
+	CPU_SET(cpu[1], &both);
+	ASSERT_TRUE(pin_to(0, cpu[1]));
+	for (i = 0; i < 20; i++) {
+		__atomic_store_n(&arena->go, 0, __ATOMIC_RELEASE);
+		prepare_wait(hog, &arena->spare, FUTEX_PRIVATE_FLAG)->cpu = cpu[0];
+		hog->enter = wait_and_hog;
+		hog->fifo = true;
+		START_ASLEEP(hog);
+		prepare_wait(target, &arena->peer, FUTEX_PRIVATE_FLAG);
+		START_ASLEEP(target);
+		ASSERT_EQ(0, sched_setaffinity(target->tid, sizeof(both), &both));
+		prepare_swap(swapper, &arena->own, &arena->peer, FUTEX_PRIVATE_FLAG)->cpu = cpu[0];
+		swapper->enter = spin_and_swap;
+		swapper->fifo = true;
+		start(_metadata, swapper);
+		while (sched_getscheduler(swapper->tid) != SCHED_FIFO)
+			sched_yield();
+		EXPECT_EQ(1, futex_wake(&arena->spare, 1, FUTEX_PRIVATE_FLAG));
+		__atomic_store_n(&arena->go, 1, __ATOMIC_RELEASE);
+		ASSERT_RETURNS(0, 0, target);
+		there += target->cpu_after == cpu[1];
+		end_swapper(_metadata, swapper, &arena->own, FUTEX_PRIVATE_FLAG);
+		ASSERT_RETURNS(0, 0, hog);
+	}
+	/* At a tick, the idle CPU may have taken it from the other one. */
+	ksft_print_msg("on the idle CPU: %d of 20\n", there);
+	EXPECT_LE(16, there);
+}
+
 /* Without a hand-off, a target whose CPU has another cache stays there. */
 TEST(target_of_another_cache_stays)
 {

@@ -703,26 +703,47 @@ static void use_cpu_time(long long ns)
 }
 
 /* Called again and again, uses up its time and more before it waits by itself. */
-static void run_debtor(struct pair *p, int cpu)
+static void run_debtor(struct pair *p)
 {
-	pin_to(0, cpu);
+	become(&p->side[1]);
 	while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
 		while (!__atomic_load_n(&p->word[1], __ATOMIC_ACQUIRE))
 			futex_wait(&p->word[1], 0, NULL, 0);
-		use_cpu_time(NSEC_PER_MSEC);
+		use_cpu_time(p->side[1].busy);
 		__atomic_store_n(&p->word[1], 0, __ATOMIC_RELEASE);
 	}
 	p->side[1].cpu_time = read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* Calls whenever the debtor waits, and does not wait for an answer. */
-static void run_caller(struct pair *p, int cpu, bool swap)
+/* A hog that sleeps now and then. Meanwhile ->rounds is 1. */
+static void *spin_and_nap(void *arg)
+{
+	struct side *s = arg;
+
+	s->err = become(s);
+	while (!__atomic_load_n(&s->pair->stop, __ATOMIC_RELAXED)) {
+		use_cpu_time(3 * NSEC_PER_MSEC);
+		__atomic_store_n(&s->pair->rounds, 1, __ATOMIC_RELEASE);
+		usleep(1000);
+		__atomic_store_n(&s->pair->rounds, 0, __ATOMIC_RELEASE);
+	}
+	s->cpu_time = read_clock(CLOCK_THREAD_CPUTIME_ID);
+	return NULL;
+}
+
+/*
+ * Calls whenever the debtor waits, and does not wait for an answer. With @alone, only while
+ * the hog sleeps.
+ */
+static void run_caller(struct pair *p, bool swap, bool alone)
 {
 	struct timespec pause = { .tv_nsec = 50000 };
 
-	pin_to(0, cpu);
+	become(&p->side[0]);
 	while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
 		use_cpu_time(NSEC_PER_MSEC / 5);
+		if (alone && !__atomic_load_n(&p->rounds, __ATOMIC_ACQUIRE))
+			continue;
 		if (!__atomic_exchange_n(&p->word[1], 1, __ATOMIC_SEQ_CST)) {
 			if (swap) {
 				futex_swap(&p->word[0], 0, &pause, &p->word[1], 0);
@@ -736,23 +757,29 @@ static void run_caller(struct pair *p, int cpu, bool swap)
 }
 
 /* Returns the share of the caller, in thousandths, beside the debtor and a hog. */
-static long long share_of_caller(struct __test_metadata *_metadata, bool swap)
+static long long share_of_caller(struct __test_metadata *_metadata, bool swap, bool alone)
 {
 	struct pair *p = make_pair(_metadata, 0, 0);
-	struct side hog = { .pair = p, .nice = SIDE_KEEPS_NICE, .cpu = sched_getcpu() };
+	struct side hog = p->side[0];
 	pid_t caller, debtor;
 	pthread_t thread;
 
+	/* In a long slice there is much to owe. */
+	hog.cpu = sched_getcpu();
+	hog.slice = alone ? 10 * NSEC_PER_MSEC : 0;
+	hog.busy = alone ? 8 * NSEC_PER_MSEC : NSEC_PER_MSEC;
+	p->side[0] = hog;
+	p->side[1] = hog;
 	p->word[0] = 0;
-	ASSERT_EQ(0, pthread_create(&thread, NULL, spin, &hog));
+	ASSERT_EQ(0, pthread_create(&thread, NULL, alone ? spin_and_nap : spin, &hog));
 	debtor = fork_child(_metadata);
 	if (!debtor) {
-		run_debtor(p, hog.cpu);
+		run_debtor(p);
 		_exit(0);
 	}
 	caller = fork_child(_metadata);
 	if (!caller) {
-		run_caller(p, hog.cpu, swap);
+		run_caller(p, swap, alone);
 		_exit(0);
 	}
 	sleep_until(now() + 2 * NSEC_PER_SEC);
@@ -771,22 +798,34 @@ static long long share_of_caller(struct __test_metadata *_metadata, bool swap)
  * caller must not have to pay for it: it gets what it gets if it wakes and waits, within 3
  * points of 100. One good try of three is enough.
  */
-TEST(debt_stays_in_its_process)
+static void check_share_of_caller(struct __test_metadata *_metadata, bool alone)
 {
-	const long refused = swap_count("debt");
 	long long plain = 0, swap = 0;
 	int try;
 
 	for (try = 0; try < 3; try++) {
-		plain = share_of_caller(_metadata, false);
-		swap = share_of_caller(_metadata, true);
+		plain = share_of_caller(_metadata, false, alone);
+		swap = share_of_caller(_metadata, true, alone);
 		ksft_print_msg("share of the caller: %lld by swaps, %lld by wakes\n", swap, plain);
 		if (swap >= plain - 30)
 			break;
 	}
 	EXPECT_LE(plain - 30, swap);
+}
+
+TEST(debt_stays_in_its_process)
+{
+	const long refused = swap_count("debt");
+
+	check_share_of_caller(_metadata, false);
 	if (has_vma_locks())
 		EXPECT_COUNTED("debt", refused);
+}
+
+/* While nobody else is there, the debt is forgotten. */
+TEST(debt_is_forgotten_alone)
+{
+	check_share_of_caller(_metadata, true);
 }
 
 /*

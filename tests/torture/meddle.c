@@ -10,7 +10,9 @@
 
 #include <switchto/switchto.h>
 
+#include <linux/sched.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 
 #define MS 1000000LL
@@ -79,6 +81,20 @@ static bool allowed(int result, const char *what)
 
 /* --- in the process of the threads ------------------------------------------------ */
 
+/* How fast its CPU has to be at most, of 1,024. Without CONFIG_UCLAMP_TASK the kernel refuses. */
+static void clamp(pid_t tid, uint32_t most)
+{
+	const struct {
+		uint32_t size, policy;
+		uint64_t flags, unused[4];
+		uint32_t least, most;
+	} attr = { .size = sizeof(attr),
+		   .flags = SCHED_FLAG_KEEP_ALL | SCHED_FLAG_UTIL_CLAMP_MAX,
+		   .most = most };
+
+	syscall(SYS_sched_setattr, tid, &attr, 0);
+}
+
 static bool change_nice(uint64_t *dice)
 {
 	static const int values[] = { 0, 0, 0, 5, 5, -5, 10, 19 };
@@ -86,10 +102,13 @@ static bool change_nice(uint64_t *dice)
 	unsigned int n = some(dice, tids);
 	int value = values[roll(dice, 8)];
 
-	for (unsigned int i = 0; i < n; i++)
-		if (tids[i] &&
-		    !allowed(setpriority(PRIO_PROCESS, (id_t)tids[i], value), "nice values"))
+	for (unsigned int i = 0; i < n; i++) {
+		if (!tids[i])
+			continue;
+		if (!allowed(setpriority(PRIO_PROCESS, (id_t)tids[i], value), "nice values"))
 			return false;
+		clamp(tids[i], roll(dice, 1025));
+	}
 	did(CHANGES);
 	return true;
 }
@@ -97,6 +116,7 @@ static bool change_nice(uint64_t *dice)
 static void undo_nice(pid_t tid)
 {
 	setpriority(PRIO_PROCESS, (id_t)tid, 0);
+	clamp(tid, 1024);
 }
 
 static bool change_affinity(uint64_t *dice)
