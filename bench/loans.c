@@ -56,8 +56,8 @@ static long swap_to(int me, int target)
 	if (target >= 0)
 		atomic_store(&word[target].turn, 1);
 	while (!atomic_load(&word[me].turn)) {
-		result = syscall(SYS_futex, &word[me].turn, FUTEX_SWAP | FUTEX_PRIVATE_FLAG, 0, NULL,
-				 target < 0 ? NULL : &word[target].turn, 0);
+		result = syscall(SYS_futex, &word[me].turn, FUTEX_SWAP | FUTEX_PRIVATE_FLAG, 0,
+				 NULL, target < 0 ? NULL : &word[target].turn, 0);
 		if (result > 0)
 			return result;
 		target = -1;
@@ -198,8 +198,10 @@ static void blocks(void)
 	}
 	qsort(told, BLOCKS, sizeof(*told), by_size);
 	qsort(next, BLOCKS, sizeof(*next), by_size);
-	printf("%-50s %8.1f\n", "from before nanosleep(2) to the lender's return", told[BLOCKS / 2]);
-	printf("%-50s %8.1f\n", "... to the first instruction of the next thread", next[BLOCKS / 2]);
+	printf("%-50s %8.1f\n", "from before nanosleep(2) to the lender's return",
+	       told[BLOCKS / 2]);
+	printf("%-50s %8.1f\n", "... to the first instruction of the next thread",
+	       next[BLOCKS / 2]);
 }
 
 int main(void)
@@ -210,7 +212,8 @@ int main(void)
 	CPU_SET(sched_getcpu(), &one);
 	sched_setaffinity(0, sizeof(one), &one);
 	printf("%-50s %8.1f\n", "a private swap, no loan in the program", ping_pong(false, false));
-	printf("%-50s %8.1f\n", "... of threads that take part, without a place", ping_pong(true, false));
+	printf("%-50s %8.1f\n", "... of threads that take part, without a place",
+	       ping_pong(true, false));
 	printf("%-50s %8.1f\n", "... that passes a place on", ping_pong(true, true));
 	blocks();
 	return 0;

@@ -55,17 +55,39 @@ static void compute_until_woken_one_ran(void *arg)
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 }
 
+static atomic_uint bound_turn;
+
+static void take_bound_turn(void *number)
+{
+	CHECK_EQ(&verdict, atomic_fetch_add(&bound_turn, 1), (uintptr_t)number);
+}
+
+/* They are sooner than those that may be stolen, and keep their order. */
+static void compute_beside_bound_ones(void *arg)
+{
+	const struct switchto_task_attr sooner = { .priority = 1, .deadline = { 1, 0 } };
+
+	atomic_store(&bound_turn, 0);
+	for (uintptr_t i = 0; i < 8; i++)
+		CHECK_EQ(&verdict,
+			 switchto_spawn_on(NULL, SWITCHTO_THIS, take_bound_turn, (void *)i, &sooner,
+					   NULL),
+			 0);
+	compute_until_others_ran(arg);
+}
+
 TEST(stolen)
 {
 	static const struct switchto_policy *const policies[3] = { &switchto_fifo,
 								   &switchto_priority,
 								   &switchto_edf };
-	static void (*const bodies[2])(void *) = { compute_until_others_ran,
-						   compute_until_woken_one_ran };
+	static void (*const bodies[])(void *) = { compute_until_others_ran,
+						  compute_until_woken_one_ran,
+						  compute_beside_bound_ones };
 	struct switchto_sched *sched;
 
 	for (int p = 0; p < 3; p++)
-		for (int b = 0; b < 2; b++) {
+		for (int b = 0; b < 3; b++) {
 			atomic_store(&done, 0);
 			atomic_store(&parked, false);
 			/* Else who computes loses its slot, and nothing need be stolen. */

@@ -392,6 +392,154 @@ TEST(nobody_is_passed_for_long)
 	run_tasks(sched);
 }
 
+/* --- who waits for a mutex, among equals --- */
+
+enum { EQUALS = 200 };
+
+static struct switchto_mutex strict;
+static unsigned int most_threads;
+
+static void lock_strict(void *arg)
+{
+	const unsigned int threads = entries("/proc/self/task");
+
+	if (threads > most_threads)
+		most_threads = threads;
+	CHECK_EQ(&verdict, switchto_mutex_lock(&strict), 0);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&strict), 0);
+}
+
+static void give_beside_equals(void *arg)
+{
+	CHECK_EQ(&verdict, switchto_mutex_lock(&strict), 0);
+	spawn(NULL, lock_strict, NULL);
+	while (!strict.waiters && strict.word <= (SWITCHTO_STRICT | 7))
+		switchto_yield();
+	for (int i = 0; i < EQUALS; i++)
+		spawn(NULL, lock_strict, NULL);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&strict), 0);
+}
+
+static const struct switchto_policy *const with_equals[] = { &switchto_fifo, &switchto_priority,
+							     &switchto_edf, &switchto_fair };
+
+/* Whoever is given it runs before others begin, and block. */
+TEST(given_before_equals_begin)
+{
+	for (size_t i = 0; i < sizeof(with_equals) / sizeof(*with_equals); i++) {
+		struct switchto_sched *sched = without_slices(with_equals[i], 0, 1);
+
+		strict = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
+		most_threads = 0;
+		spawn(sched, give_beside_equals, NULL);
+		run_tasks(sched);
+		print_message("%s: %u threads\n", with_equals[i]->name, most_threads);
+		assert_true(most_threads < EQUALS / 4);
+	}
+}
+
+static void lock_until_ready(void *arg)
+{
+	while (!atomic_load(&ready)) {
+		CHECK_EQ(&verdict, switchto_mutex_lock(&strict), 0);
+		counter++;
+		CHECK_EQ(&verdict, switchto_mutex_unlock(&strict), 0);
+	}
+}
+
+static void begin_a_round(void *arg)
+{
+	CHECK_EQ(&verdict, switchto_mutex_lock(&strict), 0);
+	for (int task = 0; task < 2; task++)
+		spawn(NULL, lock_until_ready, NULL);
+	/* They wait for it from then on. */
+	switchto_yield();
+	spawn(NULL, lock_once, NULL);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&strict), 0);
+	lock_until_ready(arg);
+}
+
+/* Those who are given it, again and again, let the others have their turn. */
+TEST(equals_have_their_turn)
+{
+	for (size_t i = 0; i < sizeof(with_equals) / sizeof(*with_equals); i++) {
+		struct switchto_sched *sched = without_slices(with_equals[i], 0, 1);
+
+		reset();
+		strict = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
+		spawn(sched, begin_a_round, NULL);
+		run_in_time(sched);
+		print_message("%s: %ld sections before\n", with_equals[i]->name, counter);
+		assert_true(counter < 100);
+	}
+}
+
+/* --- what is locked within an object --- */
+
+static atomic_bool probe_over;
+static int calls_held;
+
+static void use_semaphore(void *arg)
+{
+	const struct timespec past = { 0 };
+
+	while (!atomic_load(&probe_over))
+		for (int i = 0; i < 200; i++) {
+			switchto_sem_post(&sem);
+			CHECK_EQ(&verdict, switchto_sem_wait(&sem, &past), 0);
+		}
+}
+
+static void compute_for_long(void *arg)
+{
+	while (!atomic_load(&probe_over)) {
+		const long long end = thread_cpu_ns() + NSEC_PER_SEC / 4;
+
+		while (thread_cpu_ns() < end && !atomic_load(&probe_over))
+			;
+		switchto_yield();
+	}
+}
+
+static void time_posts(void *arg)
+{
+	const struct timespec past = { 0 };
+	const long long end = now_ns() + 2 * NSEC_PER_SEC;
+	long long before = now_ns(), after;
+
+	for (; before < end; before = after) {
+		switchto_sem_post(&sem);
+		CHECK_EQ(&verdict, switchto_sem_wait(&sem, &past), 0);
+		after = now_ns();
+		calls_held += after - before > NSEC_PER_SEC / 5;
+	}
+	atomic_store(&probe_over, true);
+}
+
+/* A post waits for nobody: nor until a task of another slot has its turn. A busy machine may hold it. */
+TEST(post_waits_for_no_task)
+{
+	int attempt = 0;
+
+	do {
+		struct switchto_sched *sched = without_slices(NULL, 0, 2);
+
+		reset();
+		sem.count = 1000;
+		calls_held = 0;
+		atomic_store(&probe_over, false);
+		for (int i = 0; i < 4; i++)
+			assert_int_equal(switchto_spawn_on(sched, 0, use_semaphore, NULL, NULL,
+							   NULL),
+					 0);
+		assert_int_equal(switchto_spawn_on(sched, 0, compute_for_long, NULL, NULL, NULL),
+				 0);
+		assert_int_equal(switchto_spawn_on(sched, 1, time_posts, NULL, NULL, NULL), 0);
+		run_tasks(sched);
+	} while (calls_held && ++attempt < 5);
+	assert_int_equal(calls_held, 0);
+}
+
 /* --- an object may be gone as soon as somebody is woken --- */
 
 static _Atomic(struct switchto_sem *) box;

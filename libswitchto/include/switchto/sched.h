@@ -212,8 +212,9 @@ struct switchto_policy {
 extern const struct switchto_policy switchto_fifo;
 
 /*
- * The highest priority first, and within one priority, first in, first out. A priority outside 0 to
- * 31 counts as the nearest of these. A task starves while there are ready tasks with a higher one.
+ * The highest priority first, and within one priority, first in, first out. But a task that is woken
+ * for a mutex goes before its equals, as others may wait for it: 16 in a row at most. A priority outside
+ * 0 to 31 counts as the nearest of these. A task starves while there are ready tasks with a higher one.
  * But a task that has computed for a slice loses its slot to any ready task, also to one with a
  * lower priority, and goes on beside it. A task that has a mutex inherits the priority of those
  * that wait for it: see switchto_mutex_lock().
@@ -222,16 +223,18 @@ extern const struct switchto_policy switchto_priority;
 enum { SWITCHTO_PRIORITIES = 32 };
 
 /*
- * The earliest deadline first, then tasks without a deadline; of equal ones, first in, first out.
- * If a slot can meet all deadlines, and tasks give way often, it does. A deadline that has passed
- * still counts as early. Tasks with later deadlines may starve. After a slice, a task loses its
- * slot to any ready task, also to one with a later deadline. A task that has a mutex inherits the
- * earliest deadline of those that wait for it: see switchto_mutex_lock().
+ * The earliest deadline first, then tasks without a deadline; of equal ones, first in, first out, but
+ * for those that are woken for a mutex, as with switchto_priority. If a slot can meet all deadlines,
+ * and tasks give way often, it does. A deadline that has passed still counts as early. Tasks with later
+ * deadlines may starve. After a slice, a task loses its slot to any ready task, also to one with a
+ * later deadline. A task that has a mutex inherits the earliest deadline of those that wait for it: see
+ * switchto_mutex_lock().
  */
 extern const struct switchto_policy switchto_edf;
 
 /*
- * Shares of the slot's time by weight. Nobody starves. It reads the clock at every switch. It can't
+ * Shares of the slot's time by weight. Nobody starves. A task that is woken for a mutex runs sooner, as
+ * with switchto_priority, and pays for its time as ever. It reads the clock at every switch. It can't
  * be used with SWITCHTO_STEAL: shares hold within one slot only. What a task computes beside its slot,
  * after a slice or in a blocking region, is not charged to it. So tasks that compute for much longer
  * than a slice at a time get equal shares, if there are CPUs for them.

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT
 /*
- * The policy: the earliest deadline first; of equal ones, first in, first out. Tasks without one come
- * after all that have one.
+ * The policy: the earliest deadline first; of equal ones, first in, first out, but see goes_first().
+ * Tasks without one come after all that have one.
  */
-#include "list.h"
+#define _GNU_SOURCE
+#include "order.h"
 #include "sys.h"
 
-/* entry->key: the place among equal ones; 0: it is not in the queue. */
+/* entry->key: the place among equal ones, with OTHERS unless it goes first; 0: it is not in the queue. */
 struct edf {
 	struct switchto_entry *heap; /* by deadline */
-	struct list rest;
-	uint64_t enqueued; /* how many: the key of the last one */
+	struct list next, rest;	     /* those without one */
+	uint64_t enqueued;	     /* how many: what the key of the last one is made of */
+	unsigned int in_a_row;
 };
+
+#define OTHERS (UINT64_C(1) << 63)
 
 static bool is_earlier(const struct timespec *a, const struct timespec *b)
 {
@@ -40,10 +44,11 @@ static void limit(struct switchto_task_attr *attr)
 static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
 {
 	struct edf *edf = queue;
+	const bool first = goes_first(entry) && edf->in_a_row < WOKEN_LIMIT;
 
-	entry->key = ++edf->enqueued;
+	entry->key = ++edf->enqueued | (first ? 0 : OTHERS);
 	if (!has_deadline(&entry->attr)) {
-		list_add(&edf->rest, entry);
+		list_add(first ? &edf->next : &edf->rest, entry);
 		return;
 	}
 	limit(&entry->attr);
@@ -53,9 +58,40 @@ static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_rea
 static struct switchto_entry *pick(void *queue)
 {
 	struct edf *edf = queue;
-	struct switchto_entry *entry = edf->heap ? heap_take(&edf->heap, is_before) :
-						   list_take(&edf->rest);
+	struct switchto_entry *entry = edf->heap ?
+					       heap_take(&edf->heap, is_before) :
+					       list_take(edf->next.first ? &edf->next : &edf->rest);
 
+	if (!entry)
+		return NULL;
+	edf->in_a_row = entry->key & OTHERS ? 0 : edf->in_a_row + 1;
+	entry->key = 0;
+	return entry;
+}
+
+static struct switchto_entry *steal(void *queue)
+{
+	struct edf *edf = queue;
+	struct switchto_entry *bound = NULL, *entry, *next;
+
+	for (int looks = 0; (entry = heap_take(&edf->heap, is_before)); looks++) {
+		if (is_loose(entry))
+			break;
+		entry->next = bound;
+		bound = entry;
+		if (looks == MOST_BOUND) {
+			entry = NULL;
+			break;
+		}
+	}
+	for (; bound; bound = next) {
+		next = bound->next;
+		heap_add(&edf->heap, bound, is_before);
+	}
+	if (!entry)
+		entry = list_take_loose(&edf->next);
+	if (!entry)
+		entry = list_take_loose(&edf->rest);
 	if (entry)
 		entry->key = 0;
 	return entry;
@@ -83,7 +119,7 @@ static void change(void *queue, struct switchto_entry *entry, const struct switc
 	struct edf *edf = queue;
 	const bool queued = entry->key;
 
-	if (queued && !list_remove(&edf->rest, entry))
+	if (queued && !list_remove(&edf->next, entry) && !list_remove(&edf->rest, entry))
 		take_out(edf, entry);
 	entry->attr = *attr;
 	if (has_deadline(attr))
@@ -110,7 +146,7 @@ const struct switchto_policy switchto_edf = {
 	.queue_size = sizeof(struct edf),
 	.enqueue = enqueue,
 	.pick = pick,
-	.steal = pick,
+	.steal = steal,
 	.change = change,
 	.inherit = inherit,
 	.conserving = true,

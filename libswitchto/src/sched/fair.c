@@ -6,14 +6,18 @@
  *
  * A new one begins as if it had run for as long as the last task that has ended did. Before all others,
  * each of an endless row of short tasks would run, and none of those that wait.
+ *
+ * Those of goes_first() are no exception from that: they run sooner, and pay for it.
  */
 #define _GNU_SOURCE
-#include "list.h"
+#include "order.h"
 
 #include "../common.h"
 
 struct fair {
 	struct switchto_entry *heap, *running;
+	struct list next;
+	unsigned int in_a_row;
 	uint64_t least; /* no ready task is behind this */
 	uint64_t since; /* when the running task began */
 	uint64_t last;	/* the last run of a task that has ended, or LONGEST */
@@ -66,7 +70,10 @@ static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_rea
 		entry->key = fair->least + cost(entry, fair->last);
 	else if (entry->key < fair->least)
 		entry->key = fair->least;
-	heap_add(&fair->heap, entry, is_before);
+	if (goes_first(entry))
+		list_add(&fair->next, entry);
+	else
+		heap_add(&fair->heap, entry, is_before);
 }
 
 static struct switchto_entry *pick(void *queue)
@@ -74,6 +81,11 @@ static struct switchto_entry *pick(void *queue)
 	struct fair *fair = queue;
 
 	charge(fair);
+	if (fair->next.first && (!fair->heap || ++fair->in_a_row <= WOKEN_LIMIT)) {
+		fair->running = list_take(&fair->next);
+		return fair->running;
+	}
+	fair->in_a_row = 0;
 	fair->running = heap_take(&fair->heap, is_before);
 	if (fair->running && fair->running->key > fair->least)
 		fair->least = fair->running->key;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-#include "fifo.h"
+#define _GNU_SOURCE
+#include "order.h"
 
 /* One of the others first: what was woken shares the cache with the task that runs. */
 static struct switchto_entry *steal(void *queue)
 {
 	struct fifo *fifo = queue;
+	struct switchto_entry *entry = list_take_loose(&fifo->others);
 
-	return list_take(fifo->others.first ? &fifo->others : &fifo->woken);
+	return entry ? entry : list_take_loose(&fifo->woken);
 }
 
 static void change(void *queue, struct switchto_entry *entry, const struct switchto_task_attr *attr)

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
-/* The policy: the highest priority first; within one, first in, first out. */
-#include "list.h"
+/* The policy: the highest priority first; within one, first in, first out, but see goes_first(). */
+#define _GNU_SOURCE
+#include "order.h"
 
 struct levels {
 	uint64_t filled; /* a bit for each level */
-	struct list level[SWITCHTO_PRIORITIES];
+	struct level {
+		struct list next, others;
+		unsigned int in_a_row;
+	} level[SWITCHTO_PRIORITIES];
 };
 
 /* entry->key */
@@ -25,36 +29,70 @@ static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_rea
 {
 	struct levels *levels = queue;
 	const int priority = level_of(entry);
+	struct level *level = &levels->level[priority];
 
-	list_add(&levels->level[priority], entry);
+	list_add(goes_first(entry) ? &level->next : &level->others, entry);
 	levels->filled |= UINT64_C(1) << priority;
 	entry->key = QUEUED;
+}
+
+/* One of @priority was taken out, or another one. */
+static void taken(struct levels *levels, int priority, struct switchto_entry *entry)
+{
+	entry->key = 0;
+	if (!levels->level[priority].next.first && !levels->level[priority].others.first)
+		levels->filled &= ~(UINT64_C(1) << priority);
 }
 
 static struct switchto_entry *pick(void *queue)
 {
 	struct levels *levels = queue;
 	struct switchto_entry *entry;
+	struct level *level;
 	int highest;
 
 	if (!levels->filled)
 		return NULL;
 	highest = 63 - __builtin_clzll(levels->filled);
-	entry = list_take(&levels->level[highest]);
-	entry->key = 0;
-	if (!levels->level[highest].first)
-		levels->filled &= ~(UINT64_C(1) << highest);
+	level = &levels->level[highest];
+	if (level->next.first && (!level->others.first || ++level->in_a_row <= WOKEN_LIMIT)) {
+		entry = list_take(&level->next);
+	} else {
+		level->in_a_row = 0;
+		entry = list_take(&level->others);
+	}
+	taken(levels, highest, entry);
 	return entry;
+}
+
+static struct switchto_entry *steal(void *queue)
+{
+	struct levels *levels = queue;
+
+	for (int priority = SWITCHTO_PRIORITIES - 1; priority >= 0; priority--) {
+		struct level *level = &levels->level[priority];
+		struct switchto_entry *entry = list_take_loose(&level->next);
+
+		if (!entry)
+			entry = list_take_loose(&level->others);
+		if (entry) {
+			taken(levels, priority, entry);
+			return entry;
+		}
+	}
+	return NULL;
 }
 
 static void change(void *queue, struct switchto_entry *entry, const struct switchto_task_attr *attr)
 {
 	struct levels *levels = queue;
 	const int before = level_of(entry);
-	const bool queued = entry->key == QUEUED && list_remove(&levels->level[before], entry);
+	struct level *level = &levels->level[before];
+	const bool queued = entry->key == QUEUED && (list_remove(&level->next, entry) ||
+						     list_remove(&level->others, entry));
 
-	if (!levels->level[before].first)
-		levels->filled &= ~(UINT64_C(1) << before);
+	if (queued)
+		taken(levels, before, entry);
 	entry->attr = *attr;
 	if (queued)
 		enqueue(queue, entry, SWITCHTO_YIELDED);
@@ -71,7 +109,7 @@ const struct switchto_policy switchto_priority = {
 	.queue_size = sizeof(struct levels),
 	.enqueue = enqueue,
 	.pick = pick,
-	.steal = pick,
+	.steal = steal,
 	.change = change,
 	.inherit = inherit,
 	.conserving = true,

@@ -554,8 +554,12 @@ static bool is_late(struct queued *first)
 /* Of a thread, or of a wait with a deadline. */
 static __attribute__((noinline)) void wake_waiter(struct queued *queued)
 {
-	switchto_waiter_fire(NULL, atomic_load(&queued->timed) ? &timed_of(queued)->waiter :
-								 &queued->waiter);
+	struct waiter *waiter = atomic_load(&queued->timed) ? &timed_of(queued)->waiter :
+							      &queued->waiter;
+
+	if (waiter->task)
+		atomic_store_explicit(&waiter->task->is_next, true, memory_order_relaxed);
+	switchto_waiter_fire(NULL, waiter);
 }
 
 /* 0 */
@@ -569,6 +573,7 @@ static ALWAYS_INLINE int wake(struct worker *me, struct queued *queued)
 		return 0;
 	}
 	end_locking(task);
+	atomic_store_explicit(&task->is_next, true, memory_order_relaxed);
 	window();
 	return ready(me, task, false);
 }
@@ -975,12 +980,42 @@ bool switchto_is_in_use(const struct switchto_mutex *mutex)
 	       (!mutex->waiters || own(mutex->waiters));
 }
 
+/*
+ * What is locked here is short, and never waits. So who finds it locked waits as a thread does, and
+ * keeps its slot: as a task, it would be ready among others, and all that use the object would wait
+ * until it has its turn.
+ */
+static __attribute__((noinline)) int lock_inner_late(struct switchto_mutex *mutex,
+						     struct worker *me, void *who)
+{
+	const bool keeps = me && me->task && owns_slot(me);
+	int error;
+
+	for (int tries = 0; tries < 100; tries++) {
+		if (!(__atomic_load_n(&mutex->word, __ATOMIC_RELAXED) & LOCKED) &&
+		    try_lock(mutex, who))
+			return 0;
+	}
+	if (keeps)
+		sleeps_on_purpose(me, 1);
+	error = lock_in_thread(mutex, who);
+	if (keeps)
+		sleeps_on_purpose(me, 0);
+	return error;
+}
+
 void switchto_lock_inner(struct switchto_mutex *mutex)
 {
-	if (unlikely(switchto_mutex_lock(mutex)))
+	struct worker *me = switchto_current;
+	void *who = myself(me);
+
+	if (unlikely(!try_lock(mutex, who)) && unlikely(lock_inner_late(mutex, me, who)))
 		switchto_misused(errno == EPERM ?
 					 "the child of a fork() uses what its parent was changing" :
 					 "a signal handler calls the library");
+	/* The unlock counts it. */
+	if (likely(me) && likely(me->task))
+		me->task->held++;
 }
 
 /* --- queues --- */

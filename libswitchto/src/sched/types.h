@@ -117,6 +117,7 @@ struct switchto_task {
 	_Atomic uint32_t state;
 	atomic_uint cancelled;	/* CANCELLED, and SHIELD for each shield */
 	atomic_uint cancellers; /* who are about to wake it for that */
+	atomic_bool is_next;	/* woken for a mutex: before its equals, see goes_first() */
 	unsigned char bound;	/* not to be stolen: BY_CALL, BY_SPAWN */
 	unsigned int held;	/* mutexes that it has locked */
 	int woken_by;		/* 0, ETIMEDOUT, ECANCELED or EBADF: set by who claims it */
