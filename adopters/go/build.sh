@@ -19,11 +19,12 @@ columns=(
 benchmarks=(
 	'channel-both bin/pingpong channel-both 10000'
 	'channel bin/pingpong channel 10000'
+	'callback bin/callback 10000'
+	'udp bin/udp 5000'
 	'mutex-both bin/pingpong mutex-both 10000'
 	'mutex bin/pingpong mutex 10000'
 	'cond-both bin/pingpong cond-both 10000'
 	'cond bin/pingpong cond 10000'
-	'callback bin/callback 10000'
 	'pool bin/pingpong pool 1000'
 	'free bin/pingpong free 100000'
 	'many bin/pingpong many 100000'
@@ -49,7 +50,7 @@ build() { # VARIANT SOURCE OUT
 	}
 	overlay "$2" > "$3/overlay.json"
 	[ "$1" != patched ] || flags=(-overlay "$3/overlay.json")
-	for name in pingpong callback; do
+	for name in pingpong callback udp; do
 		"$goroot/bin/go" build "${flags[@]}" -o "$3/bin/$name" "$here/$name.go" "$here/measure.go" || return
 	done
 	for package in runtime sync net os/signal; do

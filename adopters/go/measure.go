@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -22,6 +23,13 @@ func rounds(usage string, arguments int) int {
 		os.Exit(2)
 	}
 	return n
+}
+
+// With LOCK=no in the environment, nobody is locked to a thread.
+func lock(locked bool) {
+	if locked && os.Getenv("LOCK") != "no" {
+		runtime.LockOSThread()
+	}
 }
 
 func now() (time.Time, time.Duration) {

@@ -7,23 +7,14 @@
 //	pool     a locked goroutine gives work to others, which compute
 //	free     none is locked, by channel
 //	many     a hundred such pairs
-//
-// With LOCK=no in the environment, nobody is locked to a thread.
 package main
 
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 )
-
-func lock(locked bool) {
-	if locked && os.Getenv("LOCK") != "no" {
-		runtime.LockOSThread()
-	}
-}
 
 // turns returns what hands the turn from side 0 or 1 to the other, and what waits for it.
 func turns(kind string) (give, take func(side int)) {
