@@ -3,7 +3,7 @@
 """Time the benchmarks of an adopter, in the VM or here. vm/adopt calls this.
 
 All columns of a benchmark run in turn, @rounds times: so slow drift changes all alike.
-With --warm-up each runs once before, so that the files that it reads are in memory.
+With --warm-up each variant runs once before, so that the files that it reads are in memory.
 Writes a line of JSON per run: benchmark, column, seconds, CPU seconds, and a digest of what
 the program printed, without the lines that match --ignore. A column with CPU=N in its
 environment runs on that CPU alone. A program that measures a part of
@@ -73,9 +73,13 @@ def main():
     with open(args.out, "w", encoding="utf-8") as out:
         for benchmark in args.benchmark:
             name, command = benchmark.split(maxsplit=1)
+            warm = set()
             for number in range(-args.warm_up, args.rounds):
                 for column in args.column:
                     title, variant, *environment = column.split()
+                    if number < 0 and variant in warm:
+                        continue
+                    warm.add(variant)
                     values = run(os.path.join(args.builds, variant),
                                  dict(e.split("=", 1) for e in environment),
                                  command, args.ignore)
