@@ -155,15 +155,35 @@ def host_table(programs):
          for program in programs for row in program["rows"] if row["unit"] == "host"], (0, 1))
 
 
+def charted(rows):
+    """-> a unit, and the first rows of it that are of the patched kernel: times, or else
+    instructions"""
+    for unit in ("time", "insn"):
+        found = [row for row in rows if row["unit"] == unit and "patched unpatched" in row]
+        if found:
+            return unit, found[:5]
+    return None, []
+
+
+def draw(path, program):
+    unit, rows = charted(program["rows"])
+    if not rows:
+        return
+    factor = 1 if unit == "time" else 1000
+    charts.save_program(path, program["title"], UNITS[unit], [
+        (row["benchmark"], [(*BARS[c], row[f"patched {c}"] * factor,
+                             figure(row[f"patched {c}"], unit))
+                            for c in BARS if f"patched {c}" in row]) for row in rows])
+
+
 def brief(programs):
-    """The time of the first benchmark of each program, on the patched kernel."""
+    """The first benchmark of each program, on the patched kernel."""
     return render.table(
-        ["program", "lines changed", "benchmark, s", "as it is", "wake-wait", "swap",
+        ["program", "lines changed", "benchmark", "as it is", "wake-wait", "swap",
          "its user-space switch", "faster by"],
         [[program["title"], str(program["lines added"] + program["lines removed"]),
-          row["benchmark"], *cells_of(row, COLUMNS[2:]), ratio(row)]
-         for program in programs
-         for row in [row for row in program["rows"] if row["unit"] == "time"][:1]], (0, 2))
+          f"{row['benchmark']}, {UNITS[row['unit']]}", *cells_of(row, COLUMNS[2:]), ratio(row)]
+         for program in programs for row in charted(program["rows"])[1][:1]], (0, 2))
 
 
 def checks(programs):
@@ -202,12 +222,7 @@ def main():
         for lines in (table([data]), host_table([data])):
             if lines != render.NO_ROWS:
                 print("\n" + "\n".join(lines))
-        if any(row["unit"] == "time" for row in data["rows"]):
-            charts.save_program(os.path.join(args.folder, f"{name}.png"), data["title"], [
-                (row["benchmark"], [(*BARS[c], row[f"patched {c}"],
-                                     figure(row[f"patched {c}"], "time"))
-                                    for c in BARS if f"patched {c}" in row])
-                for row in data["rows"] if row["unit"] == "time"])
+        draw(os.path.join(args.folder, f"{name}.png"), data)
     for (kernel, column), (passed, failed) in tests.items():
         print(f"own tests, {kernel} kernel, {column}: {len(passed)} passed"
               + (f", {len(failed)} failed: {' '.join(sorted(failed))}" if failed else ""))

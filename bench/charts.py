@@ -455,17 +455,17 @@ def write(figure, path, dpi):
     picture.save(path, optimize=True)
 
 
-def save_program(path, program, panels):
-    """@panels: a benchmark, and its bars as (words, colour, seconds, text)."""
+def save_program(path, program, unit, panels):
+    """@panels: a benchmark, and its bars as (words, colour, value, text)."""
     plt = load_matplotlib()
     figure, axes = plt.subplots(len(panels), 1, figsize=(7.5, 0.6 + 1.5 * len(panels)),
                                 squeeze=False, layout="constrained")
     for axis, (benchmark, bars) in zip(axes[:, 0], panels):
-        words, colours, seconds, texts = zip(*bars)
-        axis.bar_label(axis.barh(words, seconds, color=colours), texts, padding=3)
+        words, colours, values, texts = zip(*bars)
+        axis.bar_label(axis.barh(words, values, color=colours), texts, padding=3)
         axis.invert_yaxis()
         axis.set_title(f"{program}: {benchmark}", loc="left")
-        axis.set_xlabel("s, patched kernel, free placement" if axis is axes[-1, 0] else "")
+        axis.set_xlabel(f"{unit}; patched kernel" if axis is axes[-1, 0] else "")
         axis.margins(x=0.1)
         axis.spines[["top", "right"]].set_visible(False)
     write(figure, path, 110)

@@ -17,7 +17,6 @@ import glob
 import itertools
 import os
 import re
-import shutil
 import signal
 import sys
 
@@ -130,8 +129,7 @@ def collect_adopters(folder):
             found["host state"] = had["host state"]
         found["tests"] = found["tests"] or had["tests"]
         programs[name] = found
-        if os.path.exists(path[:-5] + ".png"):
-            shutil.copy(path[:-5] + ".png", os.path.join(DOCS, f"adopter-{name}.png"))
+        adopters.draw(os.path.join(DOCS, f"adopter-{name}.png"), found)
     return dict(sorted(programs.items()))
 
 
