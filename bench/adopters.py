@@ -123,8 +123,9 @@ def figure(value, unit):
 
 
 def cells_of(row, columns):
-    return [f"**{figure(row.get(column), row['unit'])}**" if column in ("patched swap", "host together")
-            else figure(row.get(column), row["unit"]) for column in columns]
+    cells = [figure(row.get(column), row["unit"]) for column in columns]
+    return [f"**{cell}**" if cell and column in ("patched swap", "host together") else cell
+            for cell, column in zip(cells, columns)]
 
 
 def ratio(row, name="ratios"):
