@@ -5,7 +5,6 @@
  */
 #include "sched.h"
 
-#include <limits.h>
 #include <sys/socket.h>
 
 enum { TICKS = 50, PINGS = 30, FEW = 10, MEGABYTE = 1 << 20 };
@@ -43,17 +42,6 @@ static void finish(int all)
 		atomic_store(&over, true);
 }
 
-static struct switchto_sched *with_slice(int64_t slice, unsigned int wanted, unsigned int flags)
-{
-	const struct switchto_sched_options options = {
-		.size = sizeof(options), .slots = wanted, .flags = flags, .slice = slice
-	};
-	struct switchto_sched *sched;
-
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
-	return sched;
-}
-
 /* --- how late others are --- */
 
 static long long late[TICKS], rtt[PINGS];
@@ -68,7 +56,7 @@ static void tick(void *all)
 	tick_late = 0;
 	for (ticks = 0; !(enough = are_enough(ticks, TICKS)) && goes_on(); ticks++) {
 		const long long at = now_ns() + MSEC, cpu = cpu_ns();
-		const struct timespec then = { at / NSEC_PER_SEC, at % NSEC_PER_SEC };
+		const struct timespec then = to_timespec(at);
 		long long used;
 
 		CHECK_EQ(&verdict, switchto_sleep_until(&then), 0);
@@ -91,7 +79,7 @@ static void answer(void *all)
 	finish((int)(long)all);
 }
 
-static void *ping(void *arg)
+static void ping(void *arg)
 {
 	bool enough;
 	char byte = 0;
@@ -106,24 +94,16 @@ static void *ping(void *arg)
 	}
 	CHECK(&verdict, enough);
 	close(pair[1]);
-	return arg;
-}
-
-static int compare(const void *a, const void *b)
-{
-	const long long x = *(const long long *)a, y = *(const long long *)b;
-
-	return (x > y) - (x < y);
 }
 
 /* But the first one, which includes the start of all. */
-static void print_late(const char *name, long long *times, int n)
+static void print_late(const char *name, const char *what, long long *times, int n)
 {
 	if (--n < 1)
 		return;
 	times++;
-	qsort(times, (size_t)n, sizeof(*times), compare);
-	print_message("%s: p50 %lld us, p99 %lld us, the latest %lld us\n", name,
+	qsort(times, (size_t)n, sizeof(*times), compare_times);
+	print_message("%s, %s: p50 %lld us, p99 %lld us, the latest %lld us\n", name, what,
 		      times[n / 2] / 1000, times[n * 99 / 100] / 1000, times[n - 1] / 1000);
 }
 
@@ -133,13 +113,12 @@ static int flooded[2];
 static struct switchto_task *partners[2];
 static atomic_ulong calls;
 
-static void *send_for_ever(void *arg)
+static void send_for_ever(void *arg)
 {
 	static char bytes[65536];
 
 	while (send(flooded[1], bytes, sizeof(bytes), MSG_NOSIGNAL) > 0)
 		;
-	return arg;
 }
 
 static void receive(void *arg)
@@ -220,8 +199,7 @@ static void yield_for_ever(void *arg)
 static void compute_and_yield(void *arg)
 {
 	while (goes_on()) {
-		for (long long until = now_ns() + (long)arg; now_ns() < until;)
-			;
+		spin_for((long)arg);
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 	}
 }
@@ -308,8 +286,7 @@ static void spawn_for_ever(void *arg)
 	static atomic_ulong outstanding;
 	unsigned long most = 0;
 
-	for (long long until = now_ns() + 30 * MSEC; now_ns() < until;)
-		;
+	spin_for(30 * MSEC);
 	while (goes_on()) {
 		const unsigned long now = atomic_fetch_add(&outstanding, 1);
 
@@ -361,16 +338,15 @@ struct flood {
 	const char *name;
 	void (*fn)(void *);
 	long args[3]; /* of its tasks; 0: none after the first */
-	bool has_sender, has_slices;
+	enum { NOTHING, SENDER, SLICES } with;
 };
 
 /* Mostly without slices: only the calls themselves can give way. */
 static void others_beside(const struct flood *flood)
 {
-	struct switchto_sched *sched = with_slice(flood->has_slices ? 0 : SWITCHTO_NO_SLICE, slots,
-						  0);
+	struct switchto_sched *sched =
+		SCHED(.slots = slots, .slice = flood->with == SLICES ? 0 : SWITCHTO_NO_SLICE);
 	pthread_t pinger, sender;
-	char name[100];
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, flooded), 0);
@@ -382,7 +358,7 @@ static void others_beside(const struct flood *flood)
 		if (flood->fn == wake_partner)
 			break;
 		spawn(sched, flood->fn, (void *)flood->args[0]);
-		if (flood->has_sender || flood->fn == poll_for_ever)
+		if (flood->with == SENDER || flood->fn == poll_for_ever)
 			break;
 	}
 	for (int i = 1; i < 3 && flood->args[i]; i++)
@@ -392,66 +368,54 @@ static void others_beside(const struct flood *flood)
 			partners[i] = spawn_handle(sched, wake_partner, (void *)i);
 	spawn(sched, tick, (void *)2L);
 	spawn(sched, answer, (void *)2L);
-	assert_int_equal(pthread_create(&pinger, NULL, ping, NULL), 0);
-	if (flood->has_sender)
-		assert_int_equal(pthread_create(&sender, NULL, send_for_ever, NULL), 0);
+	pinger = start_thread(ping, NULL);
+	if (flood->with == SENDER)
+		sender = start_thread(send_for_ever, NULL);
 	assert_int_equal(switchto_sched_run(sched), 0);
 	pthread_join(pinger, NULL);
-	if (flood->has_sender)
+	if (flood->with == SENDER)
 		pthread_join(sender, NULL);
 	if (flood->fn != poll_for_ever) {
-		if (!flood->has_sender)
+		if (flood->with != SENDER)
 			close(flooded[0]);
 		close(flooded[1]);
 	}
 	if (flood->fn == wake_partner)
 		for (int i = 0; i < 2; i++)
 			CHECK_EQ(&verdict, switchto_detach(partners[i]), 0);
-	snprintf(name, sizeof(name), "%s, deadlines", flood->name);
-	if (ticks)
-		print_late(name, late, ticks);
-	snprintf(name, sizeof(name), "%s, a round trip", flood->name);
-	if (pings)
-		print_late(name, rtt, pings);
+	print_late(flood->name, "deadlines", late, ticks);
+	print_late(flood->name, "a round trip", rtt, pings);
 	run_tasks(sched);
 }
 
 TEST(nobody_waits_for_a_flood)
 {
 	static const struct flood floods[] = {
-		{ "recv()", receive, { 1 }, true, false },
-		{ "read() of 1 MiB", read_zeros, { 1 }, false, false },
-		{ "poll()", poll_for_ever, { 1 }, false, false },
-		{ "a channel", use_channel, { 1 }, false, false },
-		{ "a semaphore", use_semaphore, { 1 }, false, false },
-		{ "park() with a token", park_with_token, { 1 }, false, false },
-		{ "short regions", block_shortly, { 1 }, false, false },
-		{ "two that yield", yield_for_ever, { 1, 1 }, false, false },
-		{ "two that yield after 0.1 ms",
-		  compute_and_yield,
-		  { 100000, 100000 },
-		  false,
-		  false },
-		{ "two that yield after 5 ms",
-		  compute_and_yield,
-		  { 5000000, 5000000 },
-		  false,
-		  false },
-		{ "two that wake each other", wake_partner, { 1 }, false, false },
-		{ "sem_post()", post_for_ever, { 1 }, false, false },
-		{ "signals", signal_for_ever, { 1 }, false, false },
-		{ "a group", use_group, { 1 }, false, false },
-		{ "unpark()", unpark_for_ever, { 1 }, false, false },
-		{ "close()", close_for_ever, { 1 }, false, false },
-		{ "spawn() and cancel()", cancel_for_ever, { 1 }, false, false },
-		{ "spawn()", spawn_for_ever, { 1 }, false, false },
-		{ "spawn() with slices", spawn_for_ever, { 1 }, false, true },
-		{ "trylock() in vain", fail_for_ever, { TRYLOCK }, false, false },
-		{ "destroy() in vain", fail_for_ever, { DESTROY }, false, false },
-		{ "cancel() of an ended task", fail_for_ever, { CANCEL }, false, false },
-		{ "unpark() of an ended task", fail_for_ever, { UNPARK }, false, false },
-		{ "close() in vain", fail_for_ever, { CLOSE }, false, false },
-		{ "park() of a cancelled task", fail_for_ever, { PARK }, false, false },
+		{ "recv()", receive, { 1 }, SENDER },
+		{ "read() of 1 MiB", read_zeros, { 1 }, NOTHING },
+		{ "poll()", poll_for_ever, { 1 }, NOTHING },
+		{ "a channel", use_channel, { 1 }, NOTHING },
+		{ "a semaphore", use_semaphore, { 1 }, NOTHING },
+		{ "park() with a token", park_with_token, { 1 }, NOTHING },
+		{ "short regions", block_shortly, { 1 }, NOTHING },
+		{ "two that yield", yield_for_ever, { 1, 1 }, NOTHING },
+		{ "two that yield after 0.1 ms", compute_and_yield, { 100000, 100000 }, NOTHING },
+		{ "two that yield after 5 ms", compute_and_yield, { 5000000, 5000000 }, NOTHING },
+		{ "two that wake each other", wake_partner, { 1 }, NOTHING },
+		{ "sem_post()", post_for_ever, { 1 }, NOTHING },
+		{ "signals", signal_for_ever, { 1 }, NOTHING },
+		{ "a group", use_group, { 1 }, NOTHING },
+		{ "unpark()", unpark_for_ever, { 1 }, NOTHING },
+		{ "close()", close_for_ever, { 1 }, NOTHING },
+		{ "spawn() and cancel()", cancel_for_ever, { 1 }, NOTHING },
+		{ "spawn()", spawn_for_ever, { 1 }, NOTHING },
+		{ "spawn() with slices", spawn_for_ever, { 1 }, SLICES },
+		{ "trylock() in vain", fail_for_ever, { TRYLOCK }, NOTHING },
+		{ "destroy() in vain", fail_for_ever, { DESTROY }, NOTHING },
+		{ "cancel() of an ended task", fail_for_ever, { CANCEL }, NOTHING },
+		{ "unpark() of an ended task", fail_for_ever, { UNPARK }, NOTHING },
+		{ "close() in vain", fail_for_ever, { CLOSE }, NOTHING },
+		{ "park() of a cancelled task", fail_for_ever, { PARK }, NOTHING },
 	};
 
 	signal(SIGPIPE, SIG_IGN);
@@ -470,14 +434,6 @@ static struct switchto_mutex job_mutex;
 static struct switchto_task *waiting;
 static int jobs, jobs_when_woken, jobs_after;
 static bool is_woken;
-
-static void compute(long long ns)
-{
-	const long long until = thread_cpu_ns() + ns;
-
-	while (thread_cpu_ns() < until)
-		;
-}
 
 static void wake_by_sem(void)
 {
@@ -528,7 +484,7 @@ static const struct sleep *sleep_now;
 
 static void do_job(void *arg)
 {
-	compute(20000);
+	compute_for(20000);
 	if (++jobs == (long)arg) {
 		jobs_when_woken = jobs;
 		sleep_now->wake();
@@ -547,7 +503,7 @@ static void wait_for_job(void *arg)
  */
 static int jobs_between(long waker)
 {
-	struct switchto_sched *sched = with_slice(SWITCHTO_NO_SLICE, 1, SWITCHTO_MEASURE);
+	struct switchto_sched *sched = without_slices(NULL, SWITCHTO_MEASURE, 1);
 	bool taken;
 
 	jobs = 0;
@@ -585,7 +541,7 @@ static int turns_before;
 static void take_turns(void *arg)
 {
 	while (goes_on()) {
-		compute(MSEC / 4);
+		compute_for(MSEC / 4);
 		turns_taken++;
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 	}
@@ -607,7 +563,7 @@ static void yield_without_a_slot(void *good)
 /* It has lost its slot: to get that back, and to give way, are one turn of the others. */
 TEST(yield_waits_for_one_round)
 {
-	struct switchto_sched *sched = with_slice(0, 1, 0);
+	struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
 	int good = 0;
 
 	begin();
@@ -703,14 +659,13 @@ static void call_late(void *good)
 /* A ready task does not get the slot. */
 TEST(passed_deadline_waits_for_nobody)
 {
-	struct switchto_sched *sched = with_slice(SWITCHTO_NO_SLICE, 1, 0);
+	struct switchto_sched *sched = without_slices(NULL, 0, 1);
 	int good = 0;
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
 	spawn(sched, call_late, &good);
 	run_tasks(sched);
-	close(pair[0]);
-	close(pair[1]);
+	close_both(pair);
 	print_message("at once in %d of %d\n", good, TRIES);
 	assert_true(good >= TRIES - 2);
 }
@@ -720,13 +675,13 @@ TEST(passed_deadline_waits_for_nobody)
 enum { BURSTS = 6, MOST_BURSTS = 100, BURST = 100, BURST_TICKS = 400, LEAST_BURST_TICKS = 100 };
 
 static _Atomic(long long) job_begun[MOST_BURSTS * BURST * 4];
-static atomic_int jobs_begun;
+static PER_TEST atomic_int jobs_begun;
 static int burst_lates[BURST_TICKS];
 
 static void do_burst_job(void *group)
 {
 	job_begun[atomic_fetch_add(&jobs_begun, 1)] = now_ns();
-	compute(4 * MSEC / 10);
+	compute_for(4 * MSEC / 10);
 	CHECK_EQ(&verdict, switchto_group_done(group), 0);
 }
 
@@ -737,13 +692,11 @@ static void burst(void *arg)
 	     i++) {
 		const unsigned int jobs_now = BURST * (slots < 4 ? slots : 4);
 		struct switchto_group group = { .count = jobs_now };
-		struct timespec then;
 
 		for (unsigned int job = 0; job < jobs_now; job++)
 			spawn(NULL, do_burst_job, &group);
 		CHECK_EQ(&verdict, switchto_group_wait(&group, NULL), 0);
-		then = in(40 * MSEC);
-		CHECK_EQ(&verdict, switchto_sleep_until(&then), 0);
+		sleep_for(40 * MSEC);
 	}
 	atomic_store(&over, true);
 }
@@ -752,7 +705,7 @@ static void tick_in_bursts(void *arg)
 {
 	for (ticks = 0; ticks < BURST_TICKS && goes_on();) {
 		const long long at = now_ns() + 2 * MSEC;
-		const struct timespec then = { at / NSEC_PER_SEC, at % NSEC_PER_SEC };
+		const struct timespec then = to_timespec(at);
 		int all, n;
 
 		CHECK_EQ(&verdict, switchto_sleep_until(&then), 0);
@@ -773,10 +726,9 @@ static int compare_ints(const void *a, const void *b)
 /* How many jobs begin between a deadline and its task: the machine may be slow. */
 TEST(burst_does_not_delay_deadlines)
 {
-	struct switchto_sched *sched = with_slice(0, slots, 0);
+	struct switchto_sched *sched = new_sched(NULL);
 
 	begin();
-	atomic_store(&jobs_begun, 0);
 	spawn(sched, tick_in_bursts, NULL);
 	spawn(sched, burst, NULL);
 	run_tasks(sched);
@@ -802,11 +754,10 @@ static void be_ready(void *all)
 	finish((int)(long)all);
 }
 
-static void *spawn_later(void *sched)
+static void spawn_later(void *sched)
 {
 	usleep(20000);
 	spawn(sched, be_ready, (void *)4L);
-	return NULL;
 }
 
 /* Somebody is ready; a deadline passes; bytes come; a task comes from outside. */
@@ -815,7 +766,7 @@ TEST(computing_task_loses_its_slot)
 	static const unsigned int flags[] = { 0, SWITCHTO_STEAL, SWITCHTO_MEASURE };
 
 	for (int i = 0; i < 3; i++) {
-		struct switchto_sched *sched = with_slice(0, slots, flags[i]);
+		struct switchto_sched *sched = new_sched_with(NULL, flags[i], slots);
 		pthread_t pinger, spawner;
 
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
@@ -825,14 +776,14 @@ TEST(computing_task_loses_its_slot)
 		for (unsigned int slot = 0; slot < slots; slot++)
 			spawn(sched, compute_until_over, NULL);
 		spawn(sched, be_ready, (void *)4L);
-		assert_int_equal(pthread_create(&pinger, NULL, ping, NULL), 0);
-		assert_int_equal(pthread_create(&spawner, NULL, spawn_later, sched), 0);
+		pinger = start_thread(ping, NULL);
+		spawner = start_thread(spawn_later, sched);
 		assert_int_equal(switchto_sched_run(sched), 0);
 		pthread_join(pinger, NULL);
 		pthread_join(spawner, NULL);
 		run_tasks(sched);
-		print_late("computing, deadlines", late, ticks);
-		print_late("computing, a round trip", rtt, pings);
+		print_late("computing", "deadlines", late, ticks);
+		print_late("computing", "a round trip", rtt, pings);
 		assert_true(atomic_load(&over));
 	}
 }
@@ -841,28 +792,19 @@ TEST(computing_task_loses_its_slot)
 
 static atomic_int busy_cpu;
 
-static void *keep_cpu_busy(void *arg)
+static void keep_cpu_busy(void *arg)
 {
-	cpu_set_t cpus;
-
-	while (atomic_load(&busy_cpu) == -1)
-		usleep(100);
-	CPU_ZERO(&cpus);
-	CPU_SET((size_t)atomic_load(&busy_cpu), &cpus);
-	sched_setaffinity(0, sizeof(cpus), &cpus);
+	AWAIT(atomic_load(&busy_cpu) != -1);
+	pin_to(0, atomic_load(&busy_cpu));
 	while (goes_on())
 		;
-	return arg;
 }
 
 static void compute_in_the_background(void *arg)
 {
 	const struct sched_param param = { 0 };
-	cpu_set_t cpus;
 
-	CPU_ZERO(&cpus);
-	CPU_SET((size_t)sched_getcpu(), &cpus);
-	CHECK_EQ(&verdict, sched_setaffinity(0, sizeof(cpus), &cpus), 0);
+	pin_to(0, sched_getcpu());
 	CHECK_EQ(&verdict, sched_setscheduler(0, SCHED_IDLE, &param), 0);
 	atomic_store(&busy_cpu, sched_getcpu());
 	compute_until_over(arg);
@@ -878,7 +820,7 @@ static void spawn_in_the_background(void *arg)
 /* It gets next to no CPU time, so a slice of that never ends. */
 TEST(low_priority_stops_nobody)
 {
-	struct switchto_sched *sched = with_slice(0, 1, 0);
+	struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
 
 	begin();
 	atomic_store(&busy_cpu, -1);
@@ -889,18 +831,17 @@ TEST(low_priority_stops_nobody)
 	assert_true(tick_late < 3 * NSEC_PER_SEC / 2);
 }
 
-static void compute_alone(void *arg)
+static void compute(void *ms)
 {
-	for (long long until = now_ns() + 50 * MSEC; now_ns() < until;)
-		;
+	compute_for((long)ms * MSEC);
 }
 
 /* There is nobody else. */
 TEST(lone_task_keeps_its_slot)
 {
-	struct switchto_sched *sched = with_slice(0, 1, SWITCHTO_MEASURE);
+	struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_MEASURE, 1);
 
-	spawn(sched, compute_alone, NULL);
+	spawn(sched, compute, (void *)50L);
 	assert_int_equal(switchto_sched_run(sched), 0);
 	assert_int_equal(retakes_of(sched), 0);
 	run_tasks(sched);
@@ -908,19 +849,11 @@ TEST(lone_task_keeps_its_slot)
 
 /* --- a process that is stopped --- */
 
-static atomic_int reports;
+static PER_TEST atomic_int reports;
 
 static void count_report(const char *text)
 {
 	atomic_fetch_add(&reports, 1);
-}
-
-static void compute_for_300_ms(void *arg)
-{
-	const long long until = thread_cpu_ns() + 300 * MSEC;
-
-	while (thread_cpu_ns() < until)
-		;
 }
 
 TEST(stopped_process_is_no_hog)
@@ -932,7 +865,6 @@ TEST(stopped_process_is_no_hog)
 	struct switchto_sched *sched;
 	pid_t parent = getpid(), child;
 
-	atomic_store(&reports, 0);
 	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	child = fork();
 	if (!child) {
@@ -942,7 +874,7 @@ TEST(stopped_process_is_no_hog)
 		kill(parent, SIGCONT);
 		_exit(0);
 	}
-	spawn(sched, compute_for_300_ms, NULL);
+	spawn(sched, compute, (void *)300L);
 	spawn(sched, be_ready, (void *)1L);
 	run_tasks(sched);
 	while (waitpid(child, NULL, 0) == -1)
@@ -982,19 +914,14 @@ static void play(void *arg)
 /* How many steals there were. */
 static unsigned long long ping_pong(unsigned int flags)
 {
-	struct switchto_sched *sched = with_slice(0, slots + 1, flags | SWITCHTO_MEASURE);
-	unsigned long long steals = 0;
+	struct switchto_sched *sched = new_sched_with(NULL, flags | SWITCHTO_MEASURE, slots + 1);
+	unsigned long long steals;
 
 	assert_int_equal(switchto_chan_create(&there, sizeof(int), 0), 0);
 	assert_int_equal(switchto_chan_create(&back, sizeof(int), 0), 0);
 	spawn(sched, play, NULL);
 	assert_int_equal(switchto_sched_run(sched), 0);
-	for (unsigned int i = 0; i <= slots; i++) {
-		struct switchto_slot_stats stats;
-
-		CHECK_EQ(&verdict, switchto_slot_stats(sched, i, &stats), 0);
-		steals += stats.steals;
-	}
+	steals = stats_of(sched).steals;
 	run_tasks(sched);
 	switchto_chan_destroy(there);
 	switchto_chan_destroy(back);
@@ -1025,27 +952,23 @@ TEST(ping_pong_is_not_stolen)
 	assert_true(stolen < alone + alone / 2);
 }
 
-static void *spawn_from_outside(void *sched)
+static void spawn_from_outside(void *sched)
 {
 	usleep(20000);
 	for (int i = 0; i < 8; i++)
 		spawn(sched, be_ready, (void *)8L);
-	return NULL;
 }
 
 static void sleep_until_over(void *arg)
 {
-	while (goes_on()) {
-		const struct timespec soon = in(MSEC);
-
-		CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
-	}
+	while (goes_on())
+		sleep_for(MSEC);
 }
 
 /* Those that come from outside wait in the inbox of a slot whose task computes. */
 TEST(inbox_is_stolen)
 {
-	struct switchto_sched *sched = with_slice(SWITCHTO_NO_SLICE, 2, SWITCHTO_STEAL);
+	struct switchto_sched *sched = without_slices(NULL, SWITCHTO_STEAL, 2);
 
 	begin();
 	spawn(sched, compute_until_over, NULL);
@@ -1059,29 +982,21 @@ static struct switchto_entry *steal_nothing(void *queue)
 	return NULL;
 }
 
-static void compute_for_500_ms(void *arg)
-{
-	for (const long long until = thread_cpu_ns() + 500 * MSEC; thread_cpu_ns() < until;)
-		;
-}
-
 /* Slots without a task do not look all the time at one that keeps its own. */
 TEST(policy_may_refuse)
 {
 	struct switchto_policy refuses = switchto_priority;
-	const struct switchto_sched_options options = { .size = sizeof(options),
-							.slots = 4,
-							.policy = &refuses,
-							.flags = SWITCHTO_STEAL,
-							.slice = SWITCHTO_NO_SLICE };
 	const long long begun = now_ns();
 	struct switchto_sched *sched;
 	long long used = -cpu_ns();
 
 	refuses.steal = steal_nothing;
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	sched = without_slices(&refuses, SWITCHTO_STEAL, 4);
 	for (int i = 0; i < 8; i++)
-		spawn(sched, i % 4 ? be_ready : compute_for_500_ms, (void *)100L);
+		if (i % 4)
+			spawn(sched, be_ready, (void *)100L);
+		else
+			spawn(sched, compute, (void *)500L);
 	run_tasks(sched);
 	used += cpu_ns() - 1000 * MSEC;
 	print_message("beside two tasks of 500 ms each: %lld ms\n", used / MSEC);
@@ -1100,7 +1015,7 @@ static void end_first(void *arg)
 
 static void spawn_connections(void *group);
 
-static void *spawn_at_the_end(void *sched)
+static void spawn_at_the_end(void *sched)
 {
 	static struct switchto_group group;
 
@@ -1108,7 +1023,6 @@ static void *spawn_at_the_end(void *sched)
 	while (!atomic_load(&first_ended))
 		;
 	spawn(sched, spawn_connections, &group);
-	return NULL;
 }
 
 /* A thread spawns when the slots have just found no tasks: all of them go on, or begin again. */
@@ -1119,12 +1033,12 @@ TEST(no_slot_is_left_behind)
 	begin();
 	/* On a slow machine less often. */
 	for (round = 0; round < LOOPS(200) && (round < 20 || now_ns() < latest); round++) {
-		struct switchto_sched *sched = with_slice(0, slots, SWITCHTO_MEASURE);
+		struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_MEASURE, slots);
 		pthread_t thread;
 
 		atomic_store(&first_ended, false);
 		spawn(sched, end_first, NULL);
-		assert_int_equal(pthread_create(&thread, NULL, spawn_at_the_end, sched), 0);
+		thread = start_thread(spawn_at_the_end, sched);
 		assert_int_equal(switchto_sched_run(sched), 0);
 		pthread_join(thread, NULL);
 		assert_int_equal(switchto_sched_run(sched), 0);
@@ -1155,7 +1069,7 @@ static void spawn_connections(void *group)
 /* As a server does with a task for each connection: all slots have some. */
 TEST(children_are_spread)
 {
-	struct switchto_sched *sched = with_slice(0, slots, SWITCHTO_MEASURE);
+	struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_MEASURE, slots);
 	struct switchto_group group = { .count = 21 };
 
 	spawn(sched, spawn_connections, &group);
@@ -1192,15 +1106,9 @@ TEST(policy_may_hold_back)
 TEST(policy_without_functions)
 {
 	struct switchto_policy policies[] = { throttled, throttled };
-	struct switchto_sched *sched;
 
 	policies[0].enqueue = NULL;
 	policies[1].pick = NULL;
-	for (int i = 0; i < 2; i++) {
-		const struct switchto_sched_options options = { .size = sizeof(options),
-								.policy = &policies[i] };
-
-		assert_int_equal(switchto_sched_create(&sched, &options), -1);
-		assert_int_equal(errno, EINVAL);
-	}
+	for (int i = 0; i < 2; i++)
+		no_sched(&OPTIONS(.policy = &policies[i]), EINVAL);
 }

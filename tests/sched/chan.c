@@ -13,7 +13,7 @@ struct item {
 
 static struct switchto_chan *chan, *other;
 static struct switchto_group senders;
-static atomic_bool last_step;
+static PER_TEST atomic_bool last_step;
 static _Atomic unsigned char seen[SENDERS + 1][ITEMS];
 
 static void send_all(void *arg)
@@ -25,12 +25,6 @@ static void send_all(void *arg)
 		CHECK_EQ(&verdict, switchto_chan_send(chan, &item, NULL), 0);
 	}
 	CHECK_EQ(&verdict, switchto_group_done(&senders), 0);
-}
-
-static void *send_as_a_thread(void *arg)
-{
-	send_all(arg);
-	return NULL;
 }
 
 static void receive_all(void *arg)
@@ -73,7 +67,7 @@ TEST(items_arrive_once)
 		for (int receiver = 0; receiver < RECEIVERS; receiver++)
 			spawn(sched, receive_all, NULL);
 		spawn(sched, close_at_last, NULL);
-		run_with_thread(sched, send_as_a_thread, (void *)(long)SENDERS);
+		run_with_thread(sched, send_all, (void *)(long)SENDERS);
 		for (int sender = 0; sender <= SENDERS; sender++)
 			for (int number = 0; number < LOOPS(ITEMS); number++)
 				assert_int_equal(atomic_load(&seen[sender][number]), 1);
@@ -188,8 +182,7 @@ static void wait_in_vain(void *arg)
 
 static void cancel_it(void *task)
 {
-	while (!atomic_load(&last_step))
-		CHECK_EQ(&verdict, switchto_yield(), 0);
+	YIELD_UNTIL(atomic_load(&last_step));
 	CHECK_EQ(&verdict, switchto_cancel(task), 0);
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 }
@@ -197,7 +190,6 @@ static void cancel_it(void *task)
 TEST(in_vain)
 {
 	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
-	atomic_store(&last_step, false);
 	add_task(cancel_it, add_handle(wait_in_vain, &chan));
 	run_added();
 	/* In a thread that is no task. */
@@ -231,12 +223,6 @@ static void take_part(void *way)
 	default:
 		CHECK_EQ(&verdict, switchto_chan_recv(chan, &item, NULL), 0);
 	}
-}
-
-static void *take_part_as_a_thread(void *way)
-{
-	take_part(way);
-	return NULL;
 }
 
 static void be_done(long way)
@@ -312,7 +298,7 @@ static void destroy_when_done(void *sched)
 
 		CHECK_EQ(&verdict, switchto_chan_create(&chan, sizeof(int), 0), 0);
 		CHECK_EQ(&verdict, switchto_chan_create(&other, sizeof(int), 0), 0);
-		pthread_create(&thread, NULL, take_part_as_a_thread, (void *)way);
+		thread = start_thread(take_part, (void *)way);
 		if (way == BY_CLOSE)
 			usleep(100);
 		be_done(way);

@@ -14,12 +14,24 @@
 static _Thread_local bool others;
 /* How often the monitor is still to look before it is held between its look and its sleep. */
 static atomic_int looks;
-static atomic_bool begun;
+static PER_TEST atomic_bool begun;
 static int wakes[2];
 
 /* What this thread does at its next window but @skipped. */
 static _Thread_local void (*at_window)(void);
 static _Thread_local unsigned int skipped;
+static _Thread_local atomic_bool *flag;
+
+static void set_flag(void)
+{
+	atomic_store(flag, true);
+}
+
+static void set_at_window(atomic_bool *which)
+{
+	flag = which;
+	at_window = set_flag;
+}
 
 void switchto_delay_point(enum switchto_delay where)
 {
@@ -32,8 +44,7 @@ void switchto_delay_point(enum switchto_delay where)
 	if (others || !atomic_load(&looks) || atomic_fetch_sub(&looks, 1) > 1)
 		return;
 	CHECK_EQ(&verdict, write(wakes[1], "", 1), 1);
-	while (!atomic_load(&begun))
-		usleep(50);
+	AWAIT(atomic_load(&begun));
 }
 
 /* Of a call that may fail: is it done? If not, the error is one that was put in. */
@@ -191,8 +202,7 @@ static int run_stepped(struct switchto_sched *sched)
 /* Until the scheduler is made and has run, or that fails. */
 static void play(bool steps)
 {
-	const struct switchto_sched_options options = { .size = sizeof(options),
-							.slots = steps ? 1 : slots };
+	const struct switchto_sched_options options = OPTIONS(.slots = steps ? 1 : slots);
 	const unsigned int files = entries("/proc/self/fd");
 	struct switchto_sched *sched;
 
@@ -273,16 +283,13 @@ static void read_one(void *arg)
 static void fill(void *arg)
 {
 	struct switchto_task *task[MANY];
-	struct timespec later;
 	char bytes[MANY] = "";
 
 	for (unsigned int i = 0; i < MANY; i++)
 		task[i] = spawn_handle(NULL, read_one, i % 2 ? arg : NULL);
 	/* Meanwhile the ring is full, and deadlines pass. To cancel takes room, too. */
-	for (int i = 0; i < 200 && (!i || atomic_load(&full) < MANY - ENTRIES); i++) {
-		later = in(NSEC_PER_SEC / 20);
-		CHECK_EQ(&verdict, switchto_sleep_until(&later), 0);
-	}
+	for (int i = 0; i < 200 && (!i || atomic_load(&full) < MANY - ENTRIES); i++)
+		sleep_for(NSEC_PER_SEC / 20);
 	CHECK(&verdict, atomic_load(&full) >= MANY - ENTRIES);
 	faults_random(0, 0);
 	/* Those with a deadline end without data. */
@@ -307,9 +314,7 @@ static void full_ring(bool with_deadlines)
 		switchto_sched_destroy(sched);
 		skip();
 	}
-	atomic_store(&full, 0);
-	atomic_store(&read_, 0);
-	atomic_store(&timed_out, 0);
+	full = read_ = timed_out = 0;
 	assert_int_equal(pipe(ends), 0);
 	faults_from_to(FAULT_SUBMIT, 1, -1UL);
 	spawn(sched, fill, with_deadlines ? sched : NULL);
@@ -320,8 +325,7 @@ static void full_ring(bool with_deadlines)
 	assert_int_equal(atomic_load(&read_) + left, MANY);
 	assert_int_equal(atomic_load(&read_) + atomic_load(&timed_out) + atomic_load(&full), MANY);
 	assert_int_equal(atomic_load(&timed_out) != 0, with_deadlines);
-	close(ends[0]);
-	close(ends[1]);
+	close_both(ends);
 	assert_int_equal(faults_left(), 0);
 }
 
@@ -376,8 +380,7 @@ TEST(monitor_does_not_oversleep)
 		atomic_store(&begun, false);
 		spawn(sched, begin_region, sched);
 		run_tasks(sched);
-		close(wakes[0]);
-		close(wakes[1]);
+		close_both(wakes);
 		if (kept_ns < least)
 			least = kept_ns;
 	}
@@ -391,11 +394,8 @@ static atomic_bool computed;
 
 static void compute(void *arg)
 {
-	const long long until = thread_cpu_ns() + 300 * NSEC_PER_SEC / 1000;
-
 	atomic_store(&begun, true);
-	while (thread_cpu_ns() < until)
-		;
+	compute_for(300 * NSEC_PER_SEC / 1000);
 	atomic_store(&computed, true);
 }
 
@@ -427,8 +427,7 @@ TEST(monitor_rests_not_beside_a_step)
 		assert_false(atomic_load(&computed));
 		assert_int_equal(run_by_steps(sched, &steps), 0);
 	}
-	close(wakes[0]);
-	close(wakes[1]);
+	close_both(wakes);
 	assert_int_equal(switchto_sched_destroy(sched), 0);
 }
 
@@ -455,9 +454,7 @@ static void post_in_a_region(void *arg)
 
 static void tick_once(void *arg)
 {
-	const struct timespec soon = in(NSEC_PER_SEC / 1000);
-
-	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	sleep_for(NSEC_PER_SEC / 1000);
 	atomic_store(&ticked, true);
 }
 
@@ -474,10 +471,7 @@ static void post_now_and_then(void *arg)
 	spawn(NULL, tick_once, arg);
 	CHECK_EQ(&verdict, switchto_yield(), 0);
 	for (unsigned int n = 1; n <= 100 && !atomic_load(&ticked); n++) {
-		const long long until = thread_cpu_ns() + NSEC_PER_SEC / 10000;
-
-		while (thread_cpu_ns() < until)
-			;
+		compute_for(NSEC_PER_SEC / 10000);
 		atomic_store(&asked, n);
 		while (atomic_load(&answered) != n)
 			sched_yield();
@@ -490,20 +484,15 @@ static void post_now_and_then(void *arg)
 /* They are not to fill its budget again. */
 TEST(region_fills_no_budget)
 {
-	struct switchto_sched *sched;
-
 	/* The region computes, so the monitor is to take its slot, in the looks that it has here. */
-	setenv("SWITCHTO_BLOCK", "monitor", 1);
-	sched = without_slices(NULL, 0, 1);
-	unsetenv("SWITCHTO_BLOCK");
+	struct switchto_sched *sched = monitored(&OPTIONS(.slots = 1, .slice = SWITCHTO_NO_SLICE));
+
 	assert_int_equal(pipe(wakes), 0);
-	atomic_store(&begun, false);
 	others = true;
 	spawn(sched, post_in_a_region, NULL);
 	spawn(sched, post_now_and_then, NULL);
 	run_tasks(sched);
-	close(wakes[0]);
-	close(wakes[1]);
+	close_both(wakes);
 }
 
 /* --- a handler that interrupts the scheduler, and calls it --- */
@@ -546,8 +535,7 @@ TEST(interrupted)
 	assert_int_equal(pipe(ends), 0);
 	spawn(sched, park_and_call, NULL);
 	run_tasks(sched);
-	close(ends[0]);
-	close(ends[1]);
+	close_both(ends);
 	assert_int_equal(switchto_mutex_unlock(&taken), 0);
 }
 
@@ -559,29 +547,22 @@ static atomic_bool parked, awake, inside, destroys, leaves;
 static void stay(void)
 {
 	atomic_store(&inside, true);
-	while (!atomic_load(&destroys))
-		usleep(100);
+	AWAIT(atomic_load(&destroys));
 	usleep(10000);
 	atomic_store(&leaves, true);
-}
-
-static void say_parked(void)
-{
-	atomic_store(&parked, true);
 }
 
 /* The slot does not sleep, so nobody need wake it. */
 static void keep_busy(void *arg)
 {
-	while (!atomic_load(&awake))
-		CHECK_EQ(&verdict, switchto_yield(), 0);
+	YIELD_UNTIL(atomic_load(&awake));
 }
 
 static void sleep_once(void *arg)
 {
 	spawn(NULL, keep_busy, arg);
 	skipped = 1;
-	at_window = say_parked;
+	set_at_window(&parked);
 	CHECK_EQ(&verdict, switchto_park(NULL), 0);
 	atomic_store(&awake, true);
 }
@@ -611,17 +592,15 @@ static const struct visit {
 	{ switchto_join, end_soon, 0, false },	      { switchto_detach, nothing, 0, false },
 };
 
-static void *call_and_stay(void *visit)
+static void call_and_stay(void *visit)
 {
 	const struct visit *v = visit;
 
-	while (!atomic_load(&parked))
-		usleep(100);
+	AWAIT(atomic_load(&parked));
 	skipped = v->window;
 	at_window = stay;
 	CHECK_EQ(&verdict, v->call(sleeper), 0);
 	CHECK(&verdict, !at_window);
-	return NULL;
 }
 
 TEST(destroy_waits)
@@ -631,17 +610,12 @@ TEST(destroy_waits)
 		struct visit visit = visits[i];
 		pthread_t thread;
 
-		atomic_store(&parked, false);
-		atomic_store(&awake, false);
-		atomic_store(&inside, false);
-		atomic_store(&destroys, false);
-		atomic_store(&leaves, false);
+		parked = awake = inside = destroys = leaves = false;
 		sleeper = spawn_handle(sched, visit.task, NULL);
-		assert_int_equal(pthread_create(&thread, NULL, call_and_stay, &visit), 0);
+		thread = start_thread(call_and_stay, &visit);
 		assert_int_equal(switchto_sched_run(sched), 0);
 		atomic_store(&parked, true);
-		while (!atomic_load(&inside))
-			usleep(100);
+		AWAIT(atomic_load(&inside));
 		atomic_store(&destroys, true);
 		assert_int_equal(switchto_sched_destroy(sched), 0);
 		CHECK(&verdict, visit.is_done || atomic_load(&leaves));
@@ -652,17 +626,7 @@ TEST(destroy_waits)
 
 /* --- a descriptor is closed just when the wait for it ends --- */
 
-static atomic_bool reads, reads_too, closed, returned;
-
-static void say_reads(void)
-{
-	atomic_store(&reads, true);
-}
-
-static void say_reads_too(void)
-{
-	atomic_store(&reads_too, true);
-}
+static PER_TEST atomic_bool reads, reads_too, closed, returned;
 
 /* So that a wait for it passes through the same windows each time. */
 static void have_polled(int fd)
@@ -679,7 +643,7 @@ static void read_first(void *arg)
 
 	have_polled(ends[0]);
 	skipped = 2;
-	at_window = say_reads;
+	set_at_window(&reads);
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, NULL), EBADF);
 }
 
@@ -687,7 +651,7 @@ static void read_second(void *arg)
 {
 	char byte;
 
-	at_window = say_reads_too;
+	set_at_window(&reads_too);
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, NULL), EBADF);
 	atomic_store(&returned, true);
 }
@@ -701,21 +665,18 @@ static void cancel_second(void)
 	CHECK(&verdict, !atomic_load(&returned));
 }
 
-static void *close_for_both(void *sched)
+static void close_for_both(void *sched)
 {
-	while (!atomic_load(&reads))
-		usleep(100);
+	AWAIT(atomic_load(&reads));
 	/* In the other slot: the first one may wait for the lock of the mark. */
 	sleeper = spawn_handle(sched, read_second, NULL);
-	while (!atomic_load(&reads_too))
-		usleep(100);
+	AWAIT(atomic_load(&reads_too));
 	skipped = 4;
 	at_window = cancel_second;
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
 	/* On a busy machine, the mark may have been dropped, and these were not the windows. */
 	at_window = NULL;
 	CHECK_EQ(&verdict, switchto_join(sleeper), 0);
-	return NULL;
 }
 
 /* Its turn is on the stack of the second one. */
@@ -724,7 +685,6 @@ TEST(turn_ends_twice)
 	struct switchto_sched *sched = new_sched_with(NULL, 0, 2);
 
 	assert_int_equal(pipe(ends), 0);
-	atomic_store(&reads, false);
 	atomic_store(&reads_too, false);
 	atomic_store(&returned, false);
 	spawn(sched, read_first, NULL);
@@ -735,8 +695,7 @@ TEST(turn_ends_twice)
 static void until_closed(void)
 {
 	atomic_store(&reads_too, true);
-	while (!atomic_load(&closed))
-		usleep(100);
+	AWAIT(atomic_load(&closed));
 }
 
 /* Its first wait ends by the deadline, and that is all. */
@@ -747,7 +706,7 @@ static void read_and_sleep(void *arg)
 
 	have_polled(ends[0]);
 	skipped = 2;
-	at_window = say_reads;
+	set_at_window(&reads);
 	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, &soon), -1);
 	/* If the other thread was late. */
 	CHECK(&verdict, errno == EBADF || errno == ETIMEDOUT);
@@ -765,16 +724,14 @@ static void until_next(void)
 		usleep(100);
 }
 
-static void *close_late(void *arg)
+static void close_late(void *arg)
 {
-	while (!atomic_load(&reads))
-		usleep(100);
+	AWAIT(atomic_load(&reads));
 	skipped = 0;
 	at_window = until_next;
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
 	CHECK(&verdict, !at_window);
 	atomic_store(&closed, true);
-	return arg;
 }
 
 TEST(error_comes_late)
@@ -782,7 +739,6 @@ TEST(error_comes_late)
 	struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
 
 	assert_int_equal(pipe(ends), 0);
-	atomic_store(&reads, false);
 	atomic_store(&reads_too, false);
 	atomic_store(&closed, false);
 	spawn(sched, read_and_sleep, NULL);
@@ -915,7 +871,6 @@ static atomic_bool ends_last, ended_last, forked;
 
 static void fork_at_the_end(void)
 {
-	const struct rlimit none = { 0 };
 	int status;
 	pid_t child;
 
@@ -924,13 +879,10 @@ static void fork_at_the_end(void)
 		at_window = fork_at_the_end;
 		return;
 	}
-	while (!atomic_load(&ended_last))
-		usleep(100);
+	AWAIT(atomic_load(&ended_last));
 	child = fork();
 	if (child == 0) {
-		setrlimit(RLIMIT_CORE, &none);
-		signal(SIGABRT, SIG_DFL);
-		close(STDERR_FILENO);
+		abort_quietly();
 		alarm(20);
 		return;
 	}
@@ -942,8 +894,7 @@ static void fork_at_the_end(void)
 static void until_forked(void)
 {
 	atomic_store(&ended_last, true);
-	while (!atomic_load(&forked))
-		usleep(100);
+	AWAIT(atomic_load(&forked));
 }
 
 static void end_last(void *arg)
@@ -1019,10 +970,9 @@ static void wait_there(void *arg)
 	CHECK(&verdict, !at_window);
 }
 
-static void *run_here(void *sched)
+static void run_here(void *sched)
 {
 	CHECK_EQ(&verdict, switchto_sched_run(sched), 0);
-	return NULL;
 }
 
 TEST(event_in_hand)
@@ -1034,14 +984,10 @@ TEST(event_in_hand)
 
 		assert_int_equal(pipe(ends), 0);
 		assert_int_equal(pipe(kept), 0);
-		atomic_store(&polled, false);
-		atomic_store(&offered, false);
-		atomic_store(&held, false);
-		atomic_store(&let_go, false);
+		polled = offered = held = let_go = false;
 		spawn(first, have_it_polled, NULL);
-		assert_int_equal(pthread_create(&thread, NULL, run_here, first), 0);
-		while (!atomic_load(&polled))
-			usleep(100);
+		thread = start_thread(run_here, first);
+		AWAIT(atomic_load(&polled));
 		/* Mostly, it sleeps then. */
 		usleep(20000);
 		spawn(second, wait_there, &window);
@@ -1051,10 +997,8 @@ TEST(event_in_hand)
 		assert_int_equal(write(kept[1], "x", 1), 1);
 		pthread_join(thread, NULL);
 		run_tasks(first);
-		assert_int_equal(switchto_close(ends[0]), 0);
-		assert_int_equal(switchto_close(kept[0]), 0);
-		close(ends[1]);
-		close(kept[1]);
+		close_known(ends);
+		close_known(kept);
 	}
 }
 
@@ -1069,13 +1013,12 @@ static void set_it(void *arg)
 
 static void join_one_without_thread(void *arg)
 {
-	const struct timespec soon = in(NSEC_PER_SEC / 1000);
 	struct switchto_task *task;
 
 	faults_from_to(FAULT_THREAD, 1, REFUSED);
 	task = spawn_handle(NULL, set_it, arg);
 	/* The others go on meanwhile. */
-	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	sleep_for(NSEC_PER_SEC / 1000);
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 	CHECK_EQ(&verdict, faults_made(EAGAIN), REFUSED);
 	faults_from_to(FAULT_THREAD, 1, 0);
@@ -1097,8 +1040,7 @@ TEST(waits_for_a_thread)
 	ran = false;
 	spawn(sched, set_it, &ran);
 	faults_from_to(FAULT_THREAD, 2, 2);
-	assert_int_equal(switchto_sched_run(sched), -1);
-	assert_int_equal(errno, EAGAIN);
+	CHECK_ERR(v, switchto_sched_run(sched), EAGAIN);
 	assert_false(ran);
 	run_tasks(sched);
 	assert_true(ran);

@@ -11,13 +11,12 @@ static void nothing(void *arg) {}
 
 static atomic_bool refused;
 
-static void *run_in_vain(void *arg)
+static void run_in_vain(void *arg)
 {
 	if (switchto_sched_run(sched) == 0)
-		return arg;
+		return;
 	CHECK_EQ(&verdict, errno, ENOMEM);
 	atomic_store(&refused, true);
-	return arg;
 }
 
 /* The core library has memory for threads with TIDs near those that it has seen. */
@@ -30,7 +29,7 @@ static int register_in_vain(void *arg)
 	CHECK(&verdict, switchto_self() > 0);
 	filter_call(SYS_madvise, ANSWER(ENOMEM));
 	for (int i = 0; i < 10000 && !atomic_load(&refused); i++) {
-		CHECK_EQ(&verdict, pthread_create(&thread, NULL, run_in_vain, NULL), 0);
+		thread = start_thread(run_in_vain, NULL);
 		pthread_join(thread, NULL);
 	}
 	CHECK(&verdict, atomic_load(&refused));

@@ -56,13 +56,11 @@ static void yield(void)
 
 static void middle(void *arg)
 {
-	(void)arg;
 	write_letter('m');
 }
 
 static void high(void *arg)
 {
-	(void)arg;
 	lock(0);
 	write_letter('h');
 	unlock(0);
@@ -70,7 +68,6 @@ static void high(void *arg)
 
 static void low(void *arg)
 {
-	(void)arg;
 	lock(0);
 	spawn_urgent(NULL, high, 9);
 	spawn_urgent(NULL, middle, 5);
@@ -85,7 +82,6 @@ static void low(void *arg)
 /* The high one waits for the second mutex, whose holder waits for the first one. */
 static void high_in_chain(void *arg)
 {
-	(void)arg;
 	lock(1);
 	write_letter('h');
 	unlock(1);
@@ -104,7 +100,6 @@ static void link_of_chain(void *arg)
 
 static void chain(void *arg)
 {
-	(void)arg;
 	lock(0);
 	spawn_urgent(NULL, link_of_chain, 2);
 	yield();
@@ -116,7 +111,6 @@ static void chain(void *arg)
 /* The oldest is low. It is to run soon, since a high one waits behind it. */
 static void second(void *arg)
 {
-	(void)arg;
 	lock(0);
 	write_letter('2');
 	unlock(0);
@@ -124,7 +118,6 @@ static void second(void *arg)
 
 static void first_of_three(void *arg)
 {
-	(void)arg;
 	lock(0);
 	spawn_urgent(NULL, second, 2);
 	yield();
@@ -142,7 +135,6 @@ static void impatient(void *arg)
 {
 	const struct timespec at = in(20000000);
 
-	(void)arg;
 	CHECK_EQ(&verdict, switchto_mutex_lock_until(&mutexes[0], &at), -1);
 	CHECK_EQ(&verdict, errno, ETIMEDOUT);
 	write_letter('t');
@@ -151,7 +143,6 @@ static void impatient(void *arg)
 
 static void slow(void *arg)
 {
-	(void)arg;
 	atomic_store(&gave_up, false);
 	lock(0);
 	spawn_urgent(NULL, impatient, 9);
@@ -166,7 +157,6 @@ static void slow(void *arg)
 /* The one that waits becomes urgent; the other's own urgency changes, and counts afterwards. */
 static void third(void *arg)
 {
-	(void)arg;
 	lock(0);
 	write_letter('w');
 	unlock(0);
@@ -183,7 +173,6 @@ static void changed(void *arg)
 {
 	struct switchto_task *waits;
 
-	(void)arg;
 	lock(0);
 	waits = urgent_handle(NULL, third, 3);
 	yield();
@@ -310,11 +299,10 @@ static void lock_often(void *arg)
 static atomic_bool over;
 
 /* A thread has no priority, and passes nothing on. */
-static void *lock_in_thread(void *arg)
+static void lock_in_thread(void *arg)
 {
 	uint32_t dice = 1;
 
-	(void)arg;
 	while (!atomic_load(&over)) {
 		struct switchto_mutex *mutex = &shared[random_next(&dice) % MUTEXES];
 
@@ -323,7 +311,6 @@ static void *lock_in_thread(void *arg)
 		CHECK_EQ(&verdict, switchto_mutex_unlock(mutex), 0);
 		random_delay(&dice, 100000);
 	}
-	return NULL;
 }
 
 static void race(unsigned int flags, bool strict)
@@ -340,7 +327,7 @@ static void race(unsigned int flags, bool strict)
 	for (uintptr_t i = 1; i <= TASKS; i++)
 		spawn(sched, lock_often, (void *)i);
 	atomic_store(&over, false);
-	assert_int_equal(pthread_create(&thread, NULL, lock_in_thread, NULL), 0);
+	thread = start_thread(lock_in_thread, NULL);
 	run_in_time(sched);
 	atomic_store(&over, true);
 	pthread_join(thread, NULL);
@@ -360,7 +347,6 @@ TEST(each_has_its_own_again)
 /* The weight says what the task's own priority is. */
 static void check_own(void *queue, const struct switchto_entry *entry)
 {
-	(void)queue;
 	CHECK_EQ(&verdict, entry->attr.priority, entry->attr.weight);
 }
 
@@ -384,7 +370,6 @@ static struct switchto_task *weighted_handle(struct switchto_sched *sched, void 
 
 static void lock_once(void *arg)
 {
-	(void)arg;
 	lock(0);
 	unlock(0);
 }
@@ -393,7 +378,6 @@ static void end_when_raised(void *arg)
 {
 	struct switchto_task *waits;
 
-	(void)arg;
 	lock(0);
 	waits = weighted_handle(NULL, lock_once, NULL, 9);
 	yield();
@@ -442,11 +426,10 @@ static void spawn_brief(void *seed)
 	}
 }
 
-static void *run_other(void *sched)
+static void run_other(void *sched)
 {
 	CHECK_EQ(&verdict, switchto_sched_run(sched), 0);
 	CHECK_EQ(&verdict, switchto_sched_destroy(sched), 0);
-	return NULL;
 }
 
 static void race_briefly(unsigned int flags, bool strict)
@@ -464,8 +447,8 @@ static void race_briefly(unsigned int flags, bool strict)
 				 0);
 	assert_int_equal(switchto_detach(weighted_handle(other, spawn_brief, (void *)3, 3)), 0);
 	atomic_store(&over, false);
-	assert_int_equal(pthread_create(&thread, NULL, lock_in_thread, NULL), 0);
-	assert_int_equal(pthread_create(&runs, NULL, run_other, other), 0);
+	thread = start_thread(lock_in_thread, NULL);
+	runs = start_thread(run_other, other);
 	run_in_time(sched);
 	pthread_join(runs, NULL);
 	atomic_store(&over, true);
@@ -489,7 +472,6 @@ static atomic_bool has_mutex, was_served;
 
 static void be_stolen(void *arg)
 {
-	(void)arg;
 	lock(0);
 	atomic_store(&has_mutex, true);
 	yield();
@@ -498,7 +480,6 @@ static void be_stolen(void *arg)
 
 static void wait_for_stolen(void *arg)
 {
-	(void)arg;
 	lock(0);
 	unlock(0);
 	atomic_store(&was_served, true);
@@ -518,7 +499,6 @@ static void compute_beside(void *arg)
 {
 	const long long end = now_ns() + 20 * NSEC_PER_SEC;
 
-	(void)arg;
 	spawn_at(SWITCHTO_NEAR, be_stolen, 1);
 	while (!atomic_load(&has_mutex))
 		yield();
@@ -552,7 +532,7 @@ static void inherit_more(struct switchto_task_attr *attr, const struct switchto_
 	attr->priority = from->priority + 1;
 }
 
-static atomic_int arrived;
+static PER_TEST atomic_int arrived;
 
 /* Two wait for each other, until their deadlines. */
 static void in_circle(void *arg)
@@ -567,11 +547,8 @@ static void in_circle(void *arg)
 	CHECK_ERR(&verdict, switchto_mutex_lock_until(&mutexes[!mine], &at), ETIMEDOUT);
 	atomic_fetch_add(&arrived, 1);
 	/* It is as urgent as can be: the other one runs while this one sleeps. */
-	while (atomic_load(&arrived) < 4) {
-		const struct timespec soon = in(1000000);
-
-		CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
-	}
+	while (atomic_load(&arrived) < 4)
+		sleep_for(1000000);
 	unlock(mine);
 }
 
@@ -582,7 +559,6 @@ TEST(circle_ends)
 
 	policy.inherit = inherit_more;
 	sched = new_sched_with(&policy, 0, slots);
-	atomic_store(&arrived, 0);
 	spawn(sched, in_circle, NULL);
 	spawn(sched, in_circle, &policy);
 	run_in_time(sched);

@@ -108,7 +108,7 @@ TEST(refused)
 }
 
 /* A socket of AF_UNIX is connected at once, or never. */
-static void connect_nearby(void *arg)
+TEST_IN_TASK(connected_at_once)
 {
 	struct sockaddr_un name = { .sun_family = AF_UNIX }, none = { AF_UNIX, "/there/is/none" };
 	int listener = socket(AF_UNIX, SOCK_STREAM, 0), fd = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -125,17 +125,12 @@ static void connect_nearby(void *arg)
 	CHECK_EQ(&verdict, switchto_close(listener), 0);
 }
 
-TEST(connected_at_once)
-{
-	run_task(connect_nearby, NULL);
-}
-
 /* --- a full pipe --- */
 
 enum { BYTES = 300000 };
 
 static int ends[2];
-static atomic_bool last_step;
+static PER_TEST atomic_bool last_step;
 
 static void write_much(void *arg)
 {
@@ -202,8 +197,7 @@ static void read_in_vain(void *arg)
 	char byte;
 
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &soon), ETIMEDOUT);
-	CHECK(&verdict, in(0).tv_sec > soon.tv_sec ||
-				(in(0).tv_sec == soon.tv_sec && in(0).tv_nsec >= soon.tv_nsec));
+	CHECK(&verdict, has_passed(&soon));
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &now), ETIMEDOUT);
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &bad), EINVAL);
 	/* And with data, the descriptor still works. */
@@ -215,18 +209,15 @@ static void read_in_vain(void *arg)
 
 static void cancel_it(void *task)
 {
-	while (!atomic_load(&last_step))
-		CHECK_EQ(&verdict, switchto_yield(), 0);
+	YIELD_UNTIL(atomic_load(&last_step));
 	CHECK_EQ(&verdict, switchto_cancel(task), 0);
 	CHECK_EQ(&verdict, switchto_join(task), 0);
-	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
-	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+	close_known(ends);
 }
 
 TEST(in_vain)
 {
 	assert_int_equal(pipe(ends), 0);
-	atomic_store(&last_step, false);
 	add_task(cancel_it, add_handle(read_in_vain, NULL));
 	run_added();
 }
@@ -288,8 +279,7 @@ static void close_at_once(void *task)
 	CHECK_EQ(&verdict, switchto_write(ends[1], "x", 1, NULL), 1);
 	soon = in(10000000000);
 	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, &soon), 1);
-	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
-	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+	close_known(ends);
 }
 
 TEST(closed_while_somebody_comes)
@@ -352,8 +342,7 @@ static void read_in_parts(void *arg)
 	memset(head, 0, sizeof(head));
 	CHECK_EQ(&verdict, switchto_recvmsg(ends[0], &message, 0, NULL), 7);
 	CHECK(&verdict, memcmp(head, "abc", 3) == 0);
-	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
-	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+	close_known(ends);
 }
 
 TEST(in_parts)
@@ -421,8 +410,7 @@ static void receive_many(void *arg)
 			CHECK_EQ(&verdict, many->numbers[i], got + i);
 	}
 	free(many);
-	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
-	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+	close_known(ends);
 	CHECK_ERR(&verdict, switchto_recvmmsg(ends[0], NULL, 1, 0, NULL), EBADF);
 	CHECK_ERR(&verdict, switchto_sendmmsg(ends[1], NULL, 1, 0, NULL), EBADF);
 }
@@ -434,10 +422,8 @@ TEST(many_messages)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
 	spawn(sched, receive_many, sched);
 	run_tasks(sched);
-	assert_int_equal(switchto_recvmmsg(0, NULL, 0, 0, NULL), -1);
-	assert_int_equal(errno, EPERM);
-	assert_int_equal(switchto_sendmmsg(0, NULL, 0, 0, NULL), -1);
-	assert_int_equal(errno, EPERM);
+	CHECK_ERR(v, switchto_recvmmsg(0, NULL, 0, 0, NULL), EPERM);
+	CHECK_ERR(v, switchto_sendmmsg(0, NULL, 0, 0, NULL), EPERM);
 }
 
 /* --- what a short read does not say --- */
@@ -466,8 +452,7 @@ static void read_datagrams(void *arg)
 	CHECK_EQ(&verdict, switchto_read(ends[0], buffer, sizeof(buffer), &late), 1);
 	CHECK_EQ(&verdict, switchto_read(ends[0], buffer, sizeof(buffer), &late), 1);
 	CHECK(&verdict, buffer[0] == 'g');
-	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
-	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+	close_known(ends);
 }
 
 static void no_wait(void *arg)
@@ -486,8 +471,7 @@ static void no_wait(void *arg)
 	CHECK_EQ(&verdict, errno, EAGAIN);
 	CHECK_ERR(&verdict, switchto_sendmsg(ends[1], &message, MSG_DONTWAIT, NULL), EAGAIN);
 	CHECK_ERR(&verdict, switchto_sendmmsg(ends[1], &messages, 1, MSG_DONTWAIT, NULL), EAGAIN);
-	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
-	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+	close_known(ends);
 }
 
 /* That the queue of errors is empty says nothing of the data. */
@@ -518,8 +502,7 @@ TEST(short_reads)
 	assert_int_equal(send(ends[1], "abc", 3, 0), 3);
 	spawn(sched, read_short, (void *)(long)ends[0]);
 	run_tasks(sched);
-	close(ends[0]);
-	close(ends[1]);
+	close_both(ends);
 
 	sched = new_sched(NULL);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
@@ -600,9 +583,7 @@ static void splice_all(void *arg)
 /* While the splice waits for the other end. */
 static void close_target(void *source)
 {
-	const struct timespec soon = in(10000000);
-
-	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	sleep_for(10000000);
 	CHECK_EQ(&verdict, switchto_close(other_ends[1]), 0);
 	CHECK_EQ(&verdict, write(*(int *)source, "x", 1), 1);
 }
@@ -625,8 +606,7 @@ static void splice_now(void *arg)
 	CHECK(&verdict, fcntl(save[0], F_GETFL) & O_NONBLOCK);
 	spawn(NULL, close_target, &save[1]);
 	CHECK_ERR(&verdict, switchto_splice(save[0], NULL, other_ends[1], NULL, 1, 0, NULL), EBADF);
-	CHECK_EQ(&verdict, switchto_close(save[0]), 0);
-	CHECK_EQ(&verdict, switchto_close(save[1]), 0);
+	close_known(save);
 	CHECK_EQ(&verdict, switchto_close(other_ends[0]), 0);
 }
 
@@ -680,8 +660,7 @@ static void use_file(void *arg)
 	CHECK_EQ(&verdict, switchto_splice(fd, &start, pair[1], NULL, 5, 0, NULL), 5);
 	CHECK_EQ(&verdict, switchto_read(pair[0], text, 5, NULL), 5);
 	CHECK(&verdict, strcmp(text, "hello") == 0);
-	CHECK_EQ(&verdict, switchto_close(pair[0]), 0);
-	CHECK_EQ(&verdict, switchto_close(pair[1]), 0);
+	close_known(pair);
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
 	CHECK_ERR(&verdict, switchto_read(fd, text, 5, NULL), EINVAL);
 	CHECK_EQ(&verdict, switchto_block_end(), 0);
@@ -698,18 +677,12 @@ TEST(file)
 	char byte;
 
 	run_task(use_file, NULL);
-	assert_int_equal(switchto_openat(AT_FDCWD, "/", O_RDONLY, 0), -1);
-	assert_int_equal(errno, EPERM);
-	assert_int_equal(switchto_fsync(0), -1);
-	assert_int_equal(errno, EPERM);
-	assert_int_equal(switchto_read(0, &byte, 1, NULL), -1);
-	assert_int_equal(errno, EPERM);
-	assert_int_equal(switchto_recv(0, &byte, 1, MSG_DONTWAIT, NULL), -1);
-	assert_int_equal(errno, EPERM);
-	assert_int_equal(switchto_poll(0, POLLIN, NULL), -1);
-	assert_int_equal(errno, EPERM);
-	assert_int_equal(switchto_connect(0, NULL, 0, NULL), -1);
-	assert_int_equal(errno, EPERM);
+	CHECK_ERR(v, switchto_openat(AT_FDCWD, "/", O_RDONLY, 0), EPERM);
+	CHECK_ERR(v, switchto_fsync(0), EPERM);
+	CHECK_ERR(v, switchto_read(0, &byte, 1, NULL), EPERM);
+	CHECK_ERR(v, switchto_recv(0, &byte, 1, MSG_DONTWAIT, NULL), EPERM);
+	CHECK_ERR(v, switchto_poll(0, POLLIN, NULL), EPERM);
+	CHECK_ERR(v, switchto_connect(0, NULL, 0, NULL), EPERM);
 }
 
 /* --- no descriptors left --- */

@@ -8,7 +8,7 @@
 
 enum { MANY = 1000 };
 
-static atomic_int runs;
+static PER_TEST atomic_int runs;
 
 static void run_once(void *arg)
 {
@@ -27,7 +27,6 @@ TEST(many_before_the_run)
 {
 	const unsigned int before = threads();
 
-	atomic_store(&runs, 0);
 	for (int i = 0; i < MANY; i++)
 		add_task(run_once, NULL);
 	assert_true(threads() <= before + 1);
@@ -53,7 +52,6 @@ TEST(many_by_a_task)
 {
 	const unsigned int before = threads();
 
-	atomic_store(&runs, 0);
 	atomic_store(&most_threads, 0);
 	run_task(spawn_many, NULL);
 	assert_int_equal(atomic_load(&runs), MANY);
@@ -134,8 +132,7 @@ static long wait_for_own_pipe(void)
 
 	CHECK_EQ(&verdict, pipe(ends), 0);
 	CHECK_ERR(&verdict, switchto_read(ends[0], &c, 1, &time), ECANCELED);
-	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
-	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
+	close_known(ends);
 	return switchto_park(NULL);
 }
 
@@ -288,20 +285,18 @@ static void stop(void *sched)
 
 static void stop_as_task(void *sched)
 {
-	while (!have_begun())
-		CHECK_EQ(&verdict, switchto_yield(), 0);
+	YIELD_UNTIL(have_begun());
 	CHECK_EQ(&verdict, switchto_yield(), 0);
 	stop(sched);
 }
 
-static void *stop_as_thread(void *sched)
+static void stop_as_thread(void *sched)
 {
 	AWAIT(have_begun());
 	stop(sched);
-	return NULL;
 }
 
-static void *end_one_by_one(void *arg)
+static void end_one_by_one(void *arg)
 {
 	AWAIT(have_begun());
 	close(gate[1]);
@@ -309,11 +304,10 @@ static void *end_one_by_one(void *arg)
 		CHECK_EQ(&verdict, switchto_cancel(handles[i]), 0);
 	for (int i = 0; i < LOOPS(MANY); i++)
 		CHECK_EQ(&verdict, switchto_join(handles[i]), 0);
-	return arg;
 }
 
 /* @ender: a thread that ends all tasks; NULL: a task does. */
-static void end_at_once(void *(*ender)(void *), bool again)
+static void end_at_once(void (*ender)(void *), bool again)
 {
 	const struct kept before = count_kept();
 	struct switchto_sched *sched = new_sched(NULL);
@@ -327,7 +321,7 @@ static void end_at_once(void *(*ender)(void *), bool again)
 		else
 			spawn(sched, wait_until_cancelled, (void *)i);
 	if (ender)
-		assert_int_equal(pthread_create(&thread, NULL, ender, sched), 0);
+		thread = start_thread(ender, sched);
 	else
 		spawn(sched, stop_as_task, sched);
 	assert_int_equal(switchto_sched_run(sched), 0);
@@ -351,11 +345,10 @@ TEST(ended_at_once)
 
 enum { SCHEDULERS = 30, EACH = 20 };
 
-static void *run_and_destroy(void *sched)
+static void run_and_destroy(void *sched)
 {
 	CHECK_EQ(&verdict, switchto_sched_run(sched), 0);
 	CHECK_EQ(&verdict, switchto_sched_destroy(sched), 0);
-	return NULL;
 }
 
 static atomic_uint ticks;
@@ -364,9 +357,7 @@ static atomic_bool over;
 static void tick(void *arg)
 {
 	while (!atomic_load(&over)) {
-		const struct timespec soon = in(NSEC_PER_SEC / 1000);
-
-		CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+		sleep_for(NSEC_PER_SEC / 1000);
 		atomic_fetch_add(&ticks, 1);
 	}
 }
@@ -384,11 +375,11 @@ static void end_schedulers(bool again)
 	spawn(other, tick, NULL);
 	for (int i = 0; i < SCHEDULERS; i++)
 		scheds[i] = new_sched(NULL);
-	assert_int_equal(pthread_create(&threads[SCHEDULERS], NULL, run_and_destroy, other), 0);
+	threads[SCHEDULERS] = start_thread(run_and_destroy, other);
 	for (uintptr_t i = 0; i < SCHEDULERS; i++) {
 		for (uintptr_t j = 0; j < EACH; j++)
 			spawn(scheds[i], wait_until_cancelled, (void *)(i * EACH + j));
-		assert_int_equal(pthread_create(&threads[i], NULL, run_and_destroy, scheds[i]), 0);
+		threads[i] = start_thread(run_and_destroy, scheds[i]);
 	}
 	AWAIT(atomic_load(&begun) == SCHEDULERS * EACH);
 	for (int i = 0; i < SCHEDULERS; i++)

@@ -7,7 +7,7 @@
 
 #include <fenv.h>
 
-static atomic_int runs;
+static PER_TEST atomic_int runs;
 
 static void run_once(void *arg)
 {
@@ -20,33 +20,7 @@ static void park_until_cancelled(void *arg)
 	atomic_fetch_add(&runs, 1);
 }
 
-/* --- children --- */
-
-/* The child ends with what @fn returns, and has 4 minutes for that; abort() is silent. Its status. */
-static int in_a_child(int (*fn)(void *), void *arg)
-{
-	pid_t child = fork();
-	int status;
-
-	if (child == 0) {
-		const struct rlimit none = { 0 };
-
-		alarm(240);
-		setrlimit(RLIMIT_CORE, &none);
-		signal(SIGABRT, SIG_DFL);
-		if (!freopen("/dev/null", "w", stderr))
-			_exit(99);
-		_exit(fn(arg));
-	}
-	return waitpid(child, &status, 0) == child ? status : -1;
-}
-
-static bool was_aborted(int status)
-{
-	return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
-}
-
-/* For in_a_child(): runs a task. */
+/* For run_aborting_child(): runs a task. */
 static int run_child_task(void *fn)
 {
 	struct switchto_sched *sched = new_sched(NULL);
@@ -64,49 +38,33 @@ TEST(bad_options)
 	struct switchto_policy large = switchto_fifo;
 	struct switchto_task_stats task_stats;
 	struct switchto_slot_stats stats;
-	struct switchto_sched_options options = { .size = sizeof(options), .slots = slots };
 	struct switchto_sched *sched;
 
-	options.policy = &empty;
-	CHECK_ERR(v, switchto_sched_create(&sched, &options), EINVAL);
-	options.policy = NULL;
-	options.stack_size = 1;
-	CHECK_ERR(v, switchto_sched_create(&sched, &options), EINVAL);
-	options.stack_size = 4096;
-	CHECK_ERR(v, switchto_sched_create(&sched, &options), EINVAL);
-	/* More than there are addresses. */
-	options.stack_size = (size_t)1 << 60;
-	CHECK_EQ(v, switchto_sched_create(&sched, &options), -1);
-	options.stack_size = 0;
-	options.slice = SWITCHTO_NO_SLICE - 1;
-	CHECK_ERR(v, switchto_sched_create(&sched, &options), EINVAL);
-	options.slice = INT64_MIN;
-	CHECK_ERR(v, switchto_sched_create(&sched, &options), EINVAL);
-	options.slice = 0;
 	/* With the memory that the measurements take it would be a few bytes. */
 	large.queue_size = SIZE_MAX - 8;
-	options.policy = &large;
-	options.flags = SWITCHTO_MEASURE;
-	CHECK_ERR(v, switchto_sched_create(&sched, &options), ENOMEM);
-	options.policy = NULL;
-	options.flags = 0;
-	CHECK_ERR(v, switchto_sched_create(NULL, &options), EINVAL);
+	no_sched(&OPTIONS(.policy = &large, .flags = SWITCHTO_MEASURE), ENOMEM);
+	no_sched(&OPTIONS(.policy = &empty), EINVAL);
+	no_sched(&OPTIONS(.stack_size = 1), EINVAL);
+	no_sched(&OPTIONS(.stack_size = 4096), EINVAL);
+	/* More than there are addresses. */
+	CHECK_EQ(v, switchto_sched_create(&sched, &OPTIONS(.stack_size = (size_t)1 << 60)), -1);
+	no_sched(&OPTIONS(.slice = SWITCHTO_NO_SLICE - 1), EINVAL);
+	no_sched(&OPTIONS(.slice = INT64_MIN), EINVAL);
+	CHECK_ERR(v, switchto_sched_create(NULL, &OPTIONS(.slots = slots)), EINVAL);
 	CHECK(v, !switchto_sched_engine(NULL) && errno == EINVAL);
 	CHECK_ERR(v, switchto_slot_stats(NULL, 0, &stats), EINVAL);
 	CHECK_ERR(v, switchto_task_stats(NULL, &task_stats), EINVAL);
 	CHECK_ERR(v, switchto_sched_run(NULL), EINVAL);
 	CHECK_ERR(v, switchto_sched_stop(NULL, 0), EINVAL);
 	CHECK_ERR(v, switchto_sched_destroy(NULL), EINVAL);
-	verdict_assert(v);
-	options.stack_size = 1 << 20;
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	sched = SCHED(.slots = slots, .stack_size = 1 << 20);
 	spawn(sched, run_once, NULL);
 	run_tasks(sched);
 }
 
 /* --- handles --- */
 
-static void bad_handles(void *arg)
+TEST_IN_TASK(handles)
 {
 	struct switchto_task *task = spawn_handle(NULL, run_once, NULL), *other;
 
@@ -134,18 +92,12 @@ static void bad_handles(void *arg)
 	CHECK_ERR(&verdict, switchto_end(switchto_task_self()), EDEADLK);
 }
 
-TEST(handles)
-{
-	run_task(bad_handles, NULL);
-}
-
-static atomic_bool late_one_waits;
+static PER_TEST atomic_bool late_one_waits;
 static struct switchto_task *late_one;
 
 static void wake_late_one(void *arg)
 {
-	while (!atomic_load(&late_one_waits))
-		CHECK_EQ(&verdict, switchto_yield(), 0);
+	YIELD_UNTIL(atomic_load(&late_one_waits));
 	CHECK_EQ(&verdict, switchto_unpark(late_one), 0);
 }
 
@@ -159,19 +111,13 @@ static void join_late(void *task)
 	CHECK_ERR(&verdict, switchto_end(task), EINVAL);
 }
 
-static void join_first(void *arg)
+TEST_IN_TASK(joined_by_the_first)
 {
 	struct switchto_task *task = spawn_handle(NULL, wake_late_one, NULL);
 
 	late_one = spawn_handle(NULL, join_late, task);
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 	CHECK_EQ(&verdict, switchto_join(late_one), 0);
-}
-
-TEST(joined_by_the_first)
-{
-	atomic_store(&late_one_waits, false);
-	run_task(join_first, NULL);
 }
 
 static struct switchto_task *couple[2];
@@ -222,8 +168,8 @@ static int add_less_than_none(void *arg)
 /* Who waits would wait for ever. */
 TEST(counts)
 {
-	assert_true(was_aborted(in_a_child(post_too_often, NULL)));
-	assert_true(was_aborted(in_a_child(add_less_than_none, NULL)));
+	assert_int_equal(run_aborting_child(post_too_often, NULL), 128 + SIGABRT);
+	assert_int_equal(run_aborting_child(add_less_than_none, NULL), 128 + SIGABRT);
 }
 
 /* --- destructors of a scheduler's threads --- */
@@ -247,7 +193,6 @@ TEST(destructors)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	atomic_store(&runs, 0);
 	assert_int_equal(pthread_key_create(&key, destroy_again), 0);
 	spawn(sched, have_it_destroyed_again, sched);
 	run_tasks(sched);
@@ -292,7 +237,6 @@ TEST(ends_one_that_never_began)
 	struct switchto_sched *sched = new_sched(NULL);
 	struct switchto_task *task = spawn_handle(sched, run_once, NULL);
 
-	atomic_store(&runs, 0);
 	assert_int_equal(switchto_end(task), 0);
 	/* It does not count. */
 	assert_int_equal(switchto_sched_destroy(sched), 0);
@@ -320,7 +264,7 @@ TEST(thread_that_ends)
 {
 	void (*fn)(void *) = pthread_exit_in_it;
 
-	assert_true(was_aborted(in_a_child(run_child_task, &fn)));
+	assert_int_equal(run_aborting_child(run_child_task, &fn), 128 + SIGABRT);
 }
 
 static void round_up(void *arg)
@@ -338,19 +282,13 @@ static void check_environment(void *arg)
 	atomic_fetch_add(&runs, 1);
 }
 
-static void one_after_the_other(void *arg)
+TEST_IN_TASK(environment_is_new)
 {
 	for (int i = 0; i < 3; i++) {
 		CHECK_EQ(&verdict, switchto_join(spawn_handle(NULL, round_up, NULL)), 0);
 		CHECK_EQ(&verdict, switchto_join(spawn_handle(NULL, check_environment, NULL)), 0);
+		CHECK_EQ(&verdict, atomic_load(&runs), i + 1);
 	}
-}
-
-TEST(environment_is_new)
-{
-	atomic_store(&runs, 0);
-	run_task(one_after_the_other, NULL);
-	assert_int_equal(atomic_load(&runs), 3);
 }
 
 static void check_mask(void *arg)
@@ -423,27 +361,23 @@ static void change_and_spawn(void *arg)
 	}
 }
 
-static void *change_and_spawn_outside(void *sched)
+static void change_and_spawn_outside(void *sched)
 {
 	change_all();
 	spawn(sched, be_as_the_run, NULL);
-	return NULL;
 }
 
 /* A task that begins is no heir of those that live, nor of who spawned it. */
 TEST(threads_are_of_the_run)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-	pthread_t thread;
+	struct switchto_sched *sched;
 
 	model = look_at_me();
-	spawn(sched, change_and_spawn, &model);
-	run_tasks(sched);
+	run_task(change_and_spawn, &model);
 
 	/* Also the first one. */
 	sched = new_sched(NULL);
-	assert_int_equal(pthread_create(&thread, NULL, change_and_spawn_outside, sched), 0);
-	pthread_join(thread, NULL);
+	pthread_join(start_thread(change_and_spawn_outside, sched), NULL);
 	run_tasks(sched);
 }
 
@@ -514,13 +448,10 @@ static void receive_nothing(void *chan)
 static void close_when_awaited(void *chan)
 {
 	struct switchto_task *task = spawn_handle(NULL, receive_nothing, chan);
-	struct timespec soon;
 
 	/* On a busy machine it begins late. A while later, it waits. */
-	while (!atomic_load(&receives))
-		CHECK_EQ(&verdict, switchto_yield(), 0);
-	soon = in(50000000);
-	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	YIELD_UNTIL(atomic_load(&receives));
+	sleep_for(50000000);
 	if (slots == 1)
 		CHECK_ERR(&verdict, switchto_chan_destroy(chan), EBUSY);
 	CHECK_EQ(&verdict, switchto_chan_close(chan), 0);
@@ -626,9 +557,7 @@ static int destroy_in_child(void *sched)
 TEST(policy_begins_and_ends)
 {
 	const struct switchto_policy policy = counting();
-	struct switchto_sched_options options = { .size = sizeof(options),
-						  .slots = slots,
-						  .policy = &policy };
+	const struct switchto_sched_options options = OPTIONS(.slots = slots, .policy = &policy);
 	struct switchto_sched *sched;
 	int enqueued;
 
@@ -650,15 +579,14 @@ TEST(policy_begins_and_ends)
 		assert_null(switchto_policy_queue(NULL, 0));
 		assert_int_equal(errno, EINVAL);
 		assert_int_equal(destroys, 0);
-		assert_int_equal(in_a_child(destroy_in_child, sched), 0);
+		assert_int_equal(run_child(destroy_in_child, sched), 0);
 		assert_int_equal(switchto_sched_destroy(sched), 0);
 		assert_int_equal(destroys, slots);
 		verdict_assert(&verdict);
 	}
 	inits = destroys = 0;
 	init_fails_at = (int)slots;
-	assert_int_equal(switchto_sched_create(&sched, &options), -1);
-	assert_int_equal(errno, EPROTO);
+	CHECK_ERR(v, switchto_sched_create(&sched, &options), EPROTO);
 	assert_int_equal(destroys, slots - 1);
 }
 
@@ -681,17 +609,13 @@ static int run_none(void *arg)
 
 TEST(conserving_policy)
 {
-	assert_true(was_aborted(in_a_child(run_none, NULL)));
+	assert_int_equal(run_aborting_child(run_none, NULL), 128 + SIGABRT);
 }
 
 static void compute_and_yield(void *arg)
 {
-	(void)arg;
 	for (int i = 0; i < 5; i++) {
-		const long long until = thread_cpu_ns() + 2 * MSEC;
-
-		while (thread_cpu_ns() < until)
-			;
+		compute_for(2 * MSEC);
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 	}
 }
@@ -714,7 +638,7 @@ TEST(conserving_beside_thieves)
 
 /* --- a handler that interrupts the scheduler --- */
 
-static struct switchto_mutex mutex;
+static PER_TEST struct switchto_mutex mutex;
 
 static struct {
 	struct switchto_task *task;
@@ -750,46 +674,35 @@ static void lock_and_park(void *arg)
 /* Its thread has no task then, and polls. */
 static void end_last(void *arg)
 {
-	const struct timespec soon = in(10000000);
-
-	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	sleep_for(10000000);
 	handler.poller = pthread_self();
 	atomic_store(&handler.polls, true);
 }
 
-static void *interrupt_poller(void *arg)
+static void interrupt_poller(void *arg)
 {
-	while (!atomic_load(&handler.polls))
-		usleep(1000);
+	AWAIT(atomic_load(&handler.polls));
 	usleep(50000);
 	pthread_kill(handler.poller, SIGUSR1);
-	while (!atomic_load(&handler.over))
-		usleep(1000);
+	AWAIT(atomic_load(&handler.over));
 	CHECK_EQ(&verdict, switchto_unpark(handler.task), 0);
-	return arg;
+	CHECK_EQ(&verdict, switchto_join(handler.task), 0);
 }
 
 TEST(handler_between_tasks)
 {
 	const struct sigaction action = { .sa_handler = wait_in_a_handler };
 	struct switchto_sched *sched;
-	struct sigaction before;
-	pthread_t thread;
 
 	if (HANDLERS_RUN_LATE)
 		skip();
 	sched = new_sched(NULL);
-	mutex = (struct switchto_mutex){ 0 };
-	assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
+	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
 	assert_int_equal(switchto_chan_create(&handler.chan, sizeof(int), 0), 0);
 	handler.task = spawn_handle(sched, lock_and_park, NULL);
 	spawn(sched, end_last, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, interrupt_poller, NULL), 0);
-	assert_int_equal(switchto_sched_run(sched), 0);
-	pthread_join(thread, NULL);
-	assert_int_equal(switchto_join(handler.task), 0);
-	run_tasks(sched);
-	sigaction(SIGUSR1, &before, NULL);
+	run_with_thread(sched, interrupt_poller, NULL);
+	signal(SIGUSR1, SIG_DFL);
 	assert_int_equal(switchto_chan_destroy(handler.chan), 0);
 }
 
@@ -812,35 +725,31 @@ static void try_all(struct switchto_task *task, struct switchto_chan *chan)
 	CHECK_ERR(&verdict, switchto_join_until(task, &past), ETIMEDOUT);
 }
 
-static void try_when_cancelled(void *chan)
+TEST_IN_TASK(tries_when_cancelled)
 {
 	struct switchto_task *task = spawn_handle(NULL, park_until_cancelled, NULL);
+	struct switchto_chan *chan;
 
+	CHECK_EQ(&verdict, switchto_chan_create(&chan, sizeof(int), 0), 0);
 	CHECK_EQ(&verdict, switchto_cancel(switchto_task_self()), 0);
 	try_all(task, chan);
 	CHECK_EQ(&verdict, switchto_end(task), 0);
 	CHECK_EQ(&verdict, switchto_chan_destroy(chan), 0);
 }
 
-TEST(tries_when_cancelled)
-{
-	struct switchto_chan *chan;
-
-	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
-	run_task(try_when_cancelled, chan);
-}
-
 /* --- blocking regions --- */
 
-static void wait_in_a_region(void *chan)
+TEST_IN_TASK(waits_in_a_region)
 {
 	const struct timespec past = { 0 };
 	struct switchto_task *task = spawn_handle(NULL, park_until_cancelled, NULL);
 	struct switchto_group group = { .count = 1 };
 	struct switchto_cond cond = { 0 };
 	struct switchto_sem sem = { 0 };
+	struct switchto_chan *chan;
 	int item, ends[2];
 
+	CHECK_EQ(&verdict, switchto_chan_create(&chan, sizeof(int), 0), 0);
 	CHECK_EQ(&verdict, pipe(ends), 0);
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
@@ -861,17 +770,7 @@ static void wait_in_a_region(void *chan)
 	CHECK_EQ(&verdict, switchto_block_end(), 0);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 	CHECK_EQ(&verdict, switchto_chan_destroy(chan), 0);
-	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
-	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
-}
-
-TEST(waits_in_a_region)
-{
-	struct switchto_chan *chan;
-
-	mutex = (struct switchto_mutex){ 0 };
-	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
-	run_task(wait_in_a_region, chan);
+	close_known(ends);
 }
 
 /* --- fork() --- */
@@ -901,18 +800,17 @@ static int lock_there_in_a_scheduler(void *arg)
 static void lock_and_fork(void *arg)
 {
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
-	CHECK_EQ(&verdict, in_a_child(lock_there, NULL), 0);
-	CHECK_EQ(&verdict, in_a_child(lock_there_in_a_scheduler, NULL), 0);
+	CHECK_EQ(&verdict, run_child(lock_there, NULL), 0);
+	CHECK_EQ(&verdict, run_child(lock_there_in_a_scheduler, NULL), 0);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 }
 
-static void *hold_it(void *arg)
+static void hold_it(void *arg)
 {
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	pthread_barrier_wait(arg);
 	pthread_barrier_wait(arg);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
-	return NULL;
 }
 
 CHILD(unlock_there)
@@ -930,9 +828,9 @@ static void fork_beside_a_holder(void)
 	pthread_t thread;
 
 	pthread_barrier_init(&barrier, NULL, 2);
-	assert_int_equal(pthread_create(&thread, NULL, hold_it, &barrier), 0);
+	thread = start_thread(hold_it, &barrier);
 	pthread_barrier_wait(&barrier);
-	CHECK_EQ(&verdict, in_a_child(lock_there, NULL), 0);
+	CHECK_EQ(&verdict, run_child(lock_there, NULL), 0);
 	pthread_barrier_wait(&barrier);
 	pthread_join(thread, NULL);
 	pthread_barrier_destroy(&barrier);
@@ -942,58 +840,43 @@ static void fork_beside_a_holder(void)
 TEST_FIRST(mutex_before_a_scheduler)
 {
 	fork_beside_a_holder();
-	verdict_assert(&verdict);
 }
 
 static int lock_deep_down(void *forks)
 {
 	const intptr_t left = (intptr_t)forks - 1;
 
-	return left ? in_a_child(lock_deep_down, (void *)left) : lock_there(NULL);
+	return left ? run_child(lock_deep_down, (void *)left) : lock_there(NULL);
 }
 
-static void lock_and_fork_again(void *arg)
+TEST_IN_TASK(mutex_of_an_ancestor)
 {
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	for (intptr_t forks = 1; forks <= 15; forks++)
-		CHECK_EQ(&verdict, in_a_child(lock_deep_down, (void *)forks), 0);
+		CHECK_EQ(&verdict, run_child(lock_deep_down, (void *)forks), 0);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 }
 
-TEST(mutex_of_an_ancestor)
-{
-	mutex = (struct switchto_mutex){ 0 };
-	run_task(lock_and_fork_again, NULL);
-}
-
-static void *lock_and_end(void *arg)
+static void lock_and_end(void *arg)
 {
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
-	return arg;
 }
 
-static void *unlock_anothers(void *arg)
+static void unlock_anothers(void *arg)
 {
 	CHECK_ERR(&verdict, switchto_mutex_unlock(&mutex), EPERM);
 	CHECK_ERR(&verdict, switchto_mutex_trylock(&mutex), EBUSY);
-	return arg;
 }
 
 /* A later thread, which is where that was, does not have it. */
 TEST(mutex_of_an_ended_thread)
 {
-	pthread_t thread;
-
-	mutex = (struct switchto_mutex){ 0 };
-	assert_int_equal(pthread_create(&thread, NULL, lock_and_end, NULL), 0);
-	pthread_join(thread, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, unlock_anothers, NULL), 0);
-	pthread_join(thread, NULL);
-	verdict_assert(&verdict);
+	pthread_join(start_thread(lock_and_end, NULL), NULL);
+	pthread_join(start_thread(unlock_anothers, NULL), NULL);
 }
 
 /* Objects for which tasks of the parent wait, and then threads of the child. */
-static struct {
+static PER_TEST struct {
 	struct switchto_mutex mutex, strict, guard;
 	struct switchto_sem sem;
 	struct switchto_cond cond;
@@ -1071,32 +954,24 @@ static void end_waits(int level)
 	CHECK_EQ(&verdict, item, 8);
 }
 
-static void *overwrite_stack(void *arg)
+static void overwrite_stack(void *arg)
 {
 	volatile char memory[256 << 10];
 
 	for (size_t i = 0; i < sizeof(memory); i++)
 		memory[i] = 0x41;
-	return arg;
 }
 
-static void *do_wait(void *arg)
-{
-	const size_t i = (size_t)(intptr_t)arg;
-
-	waits[i].fn(waits[i].arg);
-	return arg;
-}
-
-static void in_threads(void *(*fn)(void *), void (*meanwhile)(int level))
+/* @fn in each, or if that is NULL the waits, and their end. */
+static void in_threads(void (*fn)(void *))
 {
 	pthread_t thread[WAITS];
 
-	for (intptr_t i = 0; i < WAITS; i++)
-		CHECK_EQ(&verdict, pthread_create(&thread[i], NULL, fn, (void *)i), 0);
-	if (meanwhile) {
+	for (int i = 0; i < WAITS; i++)
+		thread[i] = start_thread(fn ? fn : waits[i].fn, waits[i].arg);
+	if (!fn) {
 		usleep(20000);
-		meanwhile(1);
+		end_waits(1);
 	}
 	for (int i = 0; i < WAITS; i++)
 		pthread_join(thread[i], NULL);
@@ -1111,11 +986,11 @@ static int use_awaited(void *arg)
 	if (awaited.mutex.owner || awaited.strict.owner)
 		return 0;
 	/* These get the stacks of the parent's threads, with all that waits there. */
-	in_threads(overwrite_stack, NULL);
+	in_threads(overwrite_stack);
 	CHECK_ERR(&verdict, switchto_chan_send(awaited.in, &item, &past), ETIMEDOUT);
 	CHECK_ERR(&verdict, switchto_chan_recv(awaited.out, &item, &past), ETIMEDOUT);
 	CHECK_ERR(&verdict, switchto_sem_wait(&awaited.sem, &past), ETIMEDOUT);
-	in_threads(do_wait, end_waits);
+	in_threads(NULL);
 	return verdict_status(&verdict);
 }
 
@@ -1129,21 +1004,19 @@ static int destroy_awaited(void *arg)
 static void fork_when_awaited(void *arg)
 {
 	struct switchto_task *tasks[WAITS];
-	struct timespec soon;
 
 	CHECK_EQ(&verdict, switchto_mutex_lock(&awaited.mutex), 0);
 	for (int i = 0; i < WAITS; i++)
 		tasks[i] = spawn_handle(NULL, waits[i].fn, waits[i].arg);
-	soon = in(50000000);
-	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	sleep_for(50000000);
 	/* Whoever waits for it is on its way, or waits still. */
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&awaited.mutex), 0);
 	if (slots == 1)
-		CHECK_EQ(&verdict, in_a_child(use_awaited, NULL), 0);
+		CHECK_EQ(&verdict, run_child(use_awaited, NULL), 0);
 	for (int i = 0; i < 2; i++)
 		CHECK_EQ(&verdict, switchto_join(tasks[i]), 0);
-	CHECK_EQ(&verdict, in_a_child(use_awaited, NULL), 0);
-	CHECK_EQ(&verdict, in_a_child(destroy_awaited, NULL), 0);
+	CHECK_EQ(&verdict, run_child(use_awaited, NULL), 0);
+	CHECK_EQ(&verdict, run_child(destroy_awaited, NULL), 0);
 	end_waits(1);
 	for (int i = 2; i < WAITS; i++)
 		CHECK_EQ(&verdict, switchto_join(tasks[i]), 0);
@@ -1151,7 +1024,6 @@ static void fork_when_awaited(void *arg)
 
 TEST(objects_of_the_parent)
 {
-	memset(&awaited, 0, sizeof(awaited));
 	awaited.strict = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
 	awaited.group.count = 1;
 	assert_int_equal(switchto_chan_create(&awaited.in, sizeof(int), 0), 0);
@@ -1163,15 +1035,13 @@ TEST(objects_of_the_parent)
 
 TEST(mutex_of_the_parent)
 {
-	mutex = (struct switchto_mutex){ 0 };
 	run_task(lock_and_fork, NULL);
 	fork_beside_a_holder();
 
 	/* The thread that forks is in the child, too. */
 	assert_int_equal(switchto_mutex_lock(&mutex), 0);
-	CHECK_EQ(&verdict, in_a_child(unlock_there, NULL), 0);
+	CHECK_EQ(&verdict, run_child(unlock_there, NULL), 0);
 	assert_int_equal(switchto_mutex_unlock(&mutex), 0);
-	verdict_assert(&verdict);
 }
 
 static void return_in_the_child(void *arg)
@@ -1182,14 +1052,14 @@ static void return_in_the_child(void *arg)
 	if (child == 0)
 		return;
 	CHECK_EQ(&verdict, waitpid(child, &status, 0), child);
-	_exit(was_aborted(status) ? 0 : 1);
+	_exit(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? 0 : 1);
 }
 
 TEST(child_that_returns)
 {
 	void (*fn)(void *) = return_in_the_child;
 
-	assert_int_equal(in_a_child(run_child_task, &fn), 0);
+	assert_int_equal(run_aborting_child(run_child_task, &fn), 0);
 }
 
 /* --- a handler forks while its thread waits: in the child, that wait ends --- */
@@ -1247,45 +1117,31 @@ static void wait_here(void *wait)
 	CHECK_EQ(&verdict, result, 0);
 }
 
-static void *wait_in_a_thread(void *wait)
-{
-	wait_here(wait);
-	return NULL;
-}
-
-static void *wait_in_a_task(void *wait)
+static void wait_in_a_task(void *wait)
 {
 	run_task(wait_here, wait);
-	return NULL;
 }
 
 TEST(handler_forks)
 {
 	int (*const waits_here[])(void) = { lock_it, wait_for_it, receive_it, lock_it_in_a_region };
 	const struct sigaction action = { .sa_handler = fork_in_a_handler };
-	struct sigaction before;
 	pthread_t thread;
 	int status;
 
 	if (HANDLERS_RUN_LATE)
 		skip();
-	mutex = (struct switchto_mutex){ 0 };
-	assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
+	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
 	assert_int_equal(switchto_chan_create(&handler.chan, sizeof(int), 0), 0);
 	for (int i = 0; i < 4; i++) {
 		atomic_store(&handlers_child, -1);
 		atomic_store(&handler.polls, false);
 		assert_int_equal(switchto_mutex_lock(&mutex), 0);
-		assert_int_equal(pthread_create(&thread, NULL,
-						i < 3 ? wait_in_a_thread : wait_in_a_task,
-						(void *)&waits_here[i]),
-				 0);
-		while (!atomic_load(&handler.polls))
-			usleep(1000);
+		thread = start_thread(i < 3 ? wait_here : wait_in_a_task, (void *)&waits_here[i]);
+		AWAIT(atomic_load(&handler.polls));
 		usleep(50000);
 		pthread_kill(waiting_thread, SIGUSR1);
-		while (atomic_load(&handlers_child) == -1)
-			usleep(1000);
+		AWAIT(atomic_load(&handlers_child) != -1);
 		CHECK_EQ(&verdict, waitpid(atomic_load(&handlers_child), &status, 0),
 			 atomic_load(&handlers_child));
 		CHECK_EQ(&verdict, status, 0);
@@ -1296,8 +1152,7 @@ TEST(handler_forks)
 			CHECK_EQ(&verdict, switchto_chan_send(handler.chan, &i, NULL), 0);
 		pthread_join(thread, NULL);
 	}
-	verdict_assert(&verdict);
-	sigaction(SIGUSR1, &before, NULL);
+	signal(SIGUSR1, SIG_DFL);
 	assert_int_equal(switchto_chan_destroy(handler.chan), 0);
 }
 
@@ -1336,7 +1191,7 @@ CHILD(use_parents)
 
 static void use_parents_in_a_task(void *arg)
 {
-	CHECK_EQ(&verdict, in_a_child(use_parents, NULL), 0);
+	CHECK_EQ(&verdict, run_child(use_parents, NULL), 0);
 	CHECK_EQ(&verdict, switchto_unpark(parents.task), 0);
 }
 
@@ -1350,7 +1205,7 @@ TEST(scheduler_of_the_parent)
 {
 	parents.sched = new_sched(NULL);
 	parents.task = spawn_handle(parents.sched, park_once, NULL);
-	assert_int_equal(in_a_child(use_parents, NULL), 0);
+	assert_int_equal(run_child(use_parents, NULL), 0);
 	spawn(parents.sched, use_parents_in_a_task, NULL);
 	assert_int_equal(switchto_sched_run(parents.sched), 0);
 	assert_int_equal(switchto_join(parents.task), 0);
@@ -1387,7 +1242,7 @@ static void wait_for_the_poller(void)
 	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 }
 
-static void *call_when_cancelled(void *arg)
+static void call_when_cancelled(void *arg)
 {
 	struct switchto_sched *sched;
 
@@ -1411,7 +1266,6 @@ static void *call_when_cancelled(void *arg)
 	CHECK_EQ(&verdict, switchto_sched_destroy(sched), 0);
 	atomic_store(&cancelled.all_done, true);
 	pthread_testcancel();
-	return arg;
 }
 
 static void poll_when_cancelled(void *arg)
@@ -1428,12 +1282,11 @@ TEST(no_cancellation_points)
 	void *result;
 
 	cancelled.sched = sched;
-	atomic_store(&runs, 0);
 	assert_int_equal(pipe(cancelled.ends), 0);
 	assert_int_equal(switchto_chan_create(&cancelled.chan, sizeof(int), 0), 0);
 	cancelled.task = spawn_handle(sched, wait_for_each, NULL);
 	spawn(sched, poll_when_cancelled, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, call_when_cancelled, NULL), 0);
+	thread = start_thread(call_when_cancelled, NULL);
 	assert_int_equal(switchto_sched_run(sched), 0);
 	pthread_join(thread, &result);
 	assert_true(result == PTHREAD_CANCELED);
@@ -1509,11 +1362,8 @@ static int exit_before_the_run(void *arg)
 TEST(exit_in_a_task)
 {
 	void (*fn)(void *) = exit_when_it_waits;
-	const int ends[] = { in_a_child(run_until_exit, NULL), in_a_child(run_child_task, &fn),
-			     in_a_child(exit_before_the_run, NULL) };
 
-	for (int i = 0; i < 3; i++) {
-		assert_true(WIFEXITED(ends[i]));
-		assert_int_equal(WEXITSTATUS(ends[i]), 42);
-	}
+	assert_int_equal(run_child(run_until_exit, NULL), 42);
+	assert_int_equal(run_child(run_child_task, &fn), 42);
+	assert_int_equal(run_child(exit_before_the_run, NULL), 42);
 }

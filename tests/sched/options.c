@@ -4,13 +4,12 @@
 
 #include <netdb.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 
 /* --- stealing --- */
 
 enum { TASKS = 100 };
 
-static atomic_uint done;
+static PER_TEST atomic_uint done;
 static atomic_bool parked;
 
 static void count(void *arg)
@@ -78,20 +77,18 @@ static void compute_beside_bound_ones(void *arg)
 
 TEST(stolen)
 {
-	static const struct switchto_policy *const policies[3] = { &switchto_fifo,
-								   &switchto_priority,
-								   &switchto_edf };
 	static void (*const bodies[])(void *) = { compute_until_others_ran,
 						  compute_until_woken_one_ran,
 						  compute_beside_bound_ones };
 	struct switchto_sched *sched;
 
+	/* All but fair. */
 	for (int p = 0; p < 3; p++)
 		for (int b = 0; b < 3; b++) {
 			atomic_store(&done, 0);
 			atomic_store(&parked, false);
 			/* Else who computes loses its slot, and nothing need be stolen. */
-			sched = without_slices(policies[p], SWITCHTO_STEAL, slots + 1);
+			sched = without_slices(all_policies[p], SWITCHTO_STEAL, slots + 1);
 			spawn(sched, bodies[b], NULL);
 			run_tasks(sched);
 		}
@@ -106,10 +103,8 @@ static void spawn_many(void *arg)
 /* Slots visit each other all the time. Each task ends, once. */
 TEST(visited)
 {
-	struct switchto_sched *sched;
+	struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_STEAL, slots + 1);
 
-	atomic_store(&done, 0);
-	sched = new_sched_with(NULL, SWITCHTO_STEAL, slots + 1);
 	spawn(sched, spawn_many, NULL);
 	run_tasks(sched);
 	assert_int_equal(atomic_load(&done), TASKS);
@@ -117,22 +112,21 @@ TEST(visited)
 
 TEST(not_possible)
 {
-	struct switchto_sched_options options = { .size = sizeof(options),
-						  .policy = &switchto_fair,
-						  .flags = SWITCHTO_STEAL };
-	struct switchto_sched *sched;
-
-	assert_int_equal(switchto_sched_create(&sched, &options), -1);
-	assert_int_equal(errno, EINVAL);
-	options.flags = 1U << 31;
-	assert_int_equal(switchto_sched_create(&sched, &options), -1);
-	assert_int_equal(errno, EINVAL);
+	no_sched(&OPTIONS(.policy = &switchto_fair, .flags = SWITCHTO_STEAL), EINVAL);
+	no_sched(&OPTIONS(.policy = &switchto_fair, .flags = 1U << 31), EINVAL);
 }
 
 /* --- placement --- */
 
 static cpu_set_t all;	  /* of the process, at the beginning */
 static atomic_uint bound; /* how many tasks have been */
+
+/* Does the library bind threads that switch to each other? */
+static bool binds(void)
+{
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	return CPU_COUNT(&all) > 1 && strcmp(switchto_backend(), "wake-wait") == 0;
+}
 
 static bool is_bound(void)
 {
@@ -161,10 +155,9 @@ static void switch_to_the_other(void *wanted)
 
 static void run_placed(const struct switchto_sched_options *options, bool wanted)
 {
-	struct switchto_sched *sched;
+	struct switchto_sched *sched = sched_with(options);
 
 	atomic_store(&bound, 0);
-	assert_int_equal(switchto_sched_create(&sched, options), 0);
 	for (int i = 0; i < 2; i++)
 		spawn(sched, switch_to_the_other, wanted ? &all : NULL);
 	run_tasks(sched);
@@ -174,15 +167,12 @@ static void run_placed(const struct switchto_sched_options *options, bool wanted
 
 TEST(placed)
 {
-	struct switchto_sched_options options = { .size = sizeof(options), .slots = 1 };
-	struct switchto_sched *sched;
-	bool binds;
+	struct switchto_sched_options options = OPTIONS(.slots = 1);
+	const bool wanted = binds();
 
-	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	/* The caller of the runs is as under SWITCHTO_PLACE=together, and has its own mask afterwards. */
 	switchto_place(SWITCHTO_TOGETHER);
-	binds = CPU_COUNT(&all) > 1 && strcmp(switchto_backend(), "wake-wait") == 0;
-	run_placed(&options, binds);
+	run_placed(&options, wanted);
 	/* With the variable nobody is bound, whatever the option is. */
 	assert_int_equal(setenv("SWITCHTO_PLACE", "free", 1), 0);
 	run_placed(&options, false);
@@ -191,12 +181,9 @@ TEST(placed)
 	run_placed(&options, false);
 	/* A program that does not know the option. */
 	options.size = offsetof(struct switchto_sched_options, place);
-	run_placed(&options, binds);
+	run_placed(&options, wanted);
 	assert_int_equal(unsetenv("SWITCHTO_PLACE"), 0);
-	options.size = sizeof(options);
-	options.place = SWITCHTO_STAY;
-	assert_int_equal(switchto_sched_create(&sched, &options), -1);
-	assert_int_equal(errno, EINVAL);
+	no_sched(&OPTIONS(.place = SWITCHTO_STAY), EINVAL);
 }
 
 /* How a task that is bound goes on: it gets its own mask back. */
@@ -227,14 +214,12 @@ static void leave_the_other(void *how)
 
 static void yield_until_alone(void *arg)
 {
-	while (!atomic_load(&parked))
-		CHECK_EQ(&verdict, switchto_yield(), 0);
+	YIELD_UNTIL(atomic_load(&parked));
 }
 
 TEST(let_go)
 {
-	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
-	if (CPU_COUNT(&all) == 1 || strcmp(switchto_backend(), "wake-wait") != 0)
+	if (!binds())
 		skip();
 	for (enum leaves how = COMPUTES; how <= ALONE; how++) {
 		struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
@@ -289,8 +274,7 @@ static void compute_until_moved(void *unused)
 {
 	long long end;
 
-	while (!atomic_load(&parked))
-		CHECK_EQ(&verdict, switchto_yield(), 0);
+	YIELD_UNTIL(atomic_load(&parked));
 	end = now_ns() + 2 * NSEC_PER_SEC;
 	while (!atomic_load(&moved) && (atomic_load(&was_stolen) || now_ns() < end))
 		;
@@ -304,8 +288,7 @@ static void spawn_pair(void *unused)
 
 TEST(stolen_from_its_cpu)
 {
-	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
-	if (CPU_COUNT(&all) == 1 || strcmp(switchto_backend(), "wake-wait") != 0)
+	if (!binds())
 		skip();
 	/* One may be stolen before both are bound. */
 	for (int i = 0; i < 20 && !atomic_load(&was_stolen); i++) {
@@ -326,25 +309,10 @@ enum { RUNS = 50 };
 static atomic_int turns;
 static atomic_bool over;
 
-static long long now(void)
-{
-	struct timespec time = in(0);
-
-	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
-}
-
-static void compute(long long ns)
-{
-	const long long end = now() + ns;
-
-	while (now() < end)
-		;
-}
-
 static void yield_often(void *arg)
 {
 	for (int i = 0; i < RUNS; i++) {
-		compute(NSEC_PER_SEC / 10000);
+		spin_for(NSEC_PER_SEC / 10000);
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 	}
 }
@@ -359,17 +327,15 @@ static void take_turns(void *arg)
 
 static void sleep_and_block(void *arg)
 {
-	struct timespec at = in(NSEC_PER_SEC / 20);
 	int before;
 
-	CHECK_EQ(&verdict, switchto_sleep_until(&at), 0);
+	sleep_for(NSEC_PER_SEC / 20);
 	atomic_store(&over, false);
 	spawn(NULL, take_turns, NULL);
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
 	/* Also if the spawn slept, and the other task had the slot already. */
 	before = atomic_load(&turns);
-	while (atomic_load(&turns) == before)
-		usleep(100);
+	AWAIT(atomic_load(&turns) != before);
 	/* Another task has the slot. */
 	usleep(1000);
 	atomic_store(&over, true);
@@ -410,12 +376,11 @@ static long long measure_task(void (*fn)(void *), struct switchto_slot_stats *sl
 	long long begin;
 
 	spawn(sched, measure, &measured);
-	begin = now();
+	begin = now_ns();
 	assert_int_equal(switchto_sched_run(sched), 0);
-	begin = now() - begin;
+	begin = now_ns() - begin;
 	assert_int_equal(switchto_slot_stats(sched, 0, slot), 0);
-	assert_int_equal(switchto_slot_stats(sched, 1, slot), -1);
-	assert_int_equal(errno, EINVAL);
+	CHECK_ERR(&verdict, switchto_slot_stats(sched, 1, slot), EINVAL);
 	assert_int_equal(switchto_sched_destroy(sched), 0);
 	verdict_assert(&verdict);
 	return begin;
@@ -471,11 +436,8 @@ static void block_twice(void *sched)
 
 TEST(given_up_at_once)
 {
-	struct switchto_sched *sched;
+	struct switchto_sched *sched = monitored(&OPTIONS(.flags = SWITCHTO_MEASURE, .slots = 1));
 
-	setenv("SWITCHTO_BLOCK", "monitor", true);
-	sched = new_sched_with(NULL, SWITCHTO_MEASURE, 1);
-	unsetenv("SWITCHTO_BLOCK");
 	spawn(sched, block_twice, sched);
 	run_tasks(sched);
 }
@@ -556,23 +518,12 @@ static long long missed;
 
 static void block_once(void *block)
 {
-	const struct timespec time = in(5000000);
-
 	CHECK_EQ(&verdict, pthread_getcpuclockid(pthread_self(), &blocker), 0);
-	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
-	while (!atomic_load(&locks_held))
-		CHECK_EQ(&verdict, switchto_yield(), 0);
+	sleep_for(5000000);
+	YIELD_UNTIL(atomic_load(&locks_held));
 	atomic_store(&blocks_now, true);
 	((const struct block *)block)->call();
 	atomic_store(&block_over, true);
-}
-
-static long long blocker_ns(void)
-{
-	struct timespec used;
-
-	clock_gettime(blocker, &used);
-	return used.tv_sec * NSEC_PER_SEC + used.tv_nsec;
 }
 
 /* How long none of them runs, without the time in which the task that blocks does. */
@@ -582,38 +533,29 @@ static void go_on(void *unused)
 
 	while (!atomic_load(&block_over)) {
 		const long long now = now_ns();
-		const long long used = atomic_load(&blocks_now) ? blocker_ns() : 0;
+		const long long used = atomic_load(&blocks_now) ? time_of(blocker) : 0;
 
 		if (used && last_used && now - last - (used - last_used) > missed)
 			missed = now - last - (used - last_used);
 		last = now;
 		/* Before the block it does not change. */
-		last_used = atomic_load(&locks_held) ? blocker_ns() : 0;
+		last_used = atomic_load(&locks_held) ? time_of(blocker) : 0;
 		switchto_yield();
 	}
 	last_used = 0;
 }
 
-static void *hold_locks(void *unused)
+static void hold_locks(void *unused)
 {
 	int fd;
 
 	pthread_mutex_lock(&lock);
 	fd = lock_memory_file();
 	atomic_store(&locks_held, true);
-	while (!atomic_load(&blocks_now))
-		usleep(100);
+	AWAIT(atomic_load(&blocks_now));
 	usleep(1000);
 	pthread_mutex_unlock(&lock);
 	close(fd);
-	return unused;
-}
-
-static int compare(const void *a, const void *b)
-{
-	const long long x = *(const long long *)a, y = *(const long long *)b;
-
-	return (x > y) - (x < y);
 }
 
 static long long block_began;
@@ -651,9 +593,7 @@ static void interrupt_dispatcher(int times)
 
 static void block_after_a_sleep(void *unused)
 {
-	const struct timespec time = in(5000000);
-
-	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+	sleep_for(5000000);
 	atomic_store(&naps, before == A_NAP);
 	switchto_yield();
 	switchto_yield();
@@ -682,21 +622,16 @@ static int told_of_new_threads(enum before what)
 {
 	static const char *const names[] = { "new threads", "after a nap", "after handlers" };
 	struct switchto_policy policy = switchto_fifo;
-	const struct switchto_sched_options options = {
-		.size = sizeof(options),
-		.slots = 1,
-		.policy = what == A_NAP ? &policy : NULL,
-	};
 	int told = 0;
 
 	before = what;
 	dispatcher = pthread_self();
 	policy.pick = nap_and_pick;
 	for (int i = 0; i < BLOCKS; i++) {
-		struct switchto_sched *sched;
+		struct switchto_sched *sched =
+			SCHED(.slots = 1, .policy = what == A_NAP ? &policy : NULL);
 		long long first = 0;
 
-		CHECK_EQ(&verdict, switchto_sched_create(&sched, &options), 0);
 		atomic_store(&blocks_now, false);
 		atomic_store(&block_over, false);
 		spawn(sched, block_after_a_sleep, NULL);
@@ -712,14 +647,12 @@ static int told_of_new_threads(enum before what)
 /* How many of the others went on at once. */
 static int told_of(const struct block *block)
 {
-	const struct switchto_sched_options options = { .size = sizeof(options), .slots = 1 };
 	long long all[BLOCKS];
 	int told = 0;
 
 	for (int i = 0; i < BLOCKS; i++) {
-		struct switchto_sched *sched;
+		struct switchto_sched *sched = SCHED(.slots = 1);
 
-		CHECK_EQ(&verdict, switchto_sched_create(&sched, &options), 0);
 		atomic_store(&blocks_now, false);
 		atomic_store(&block_over, false);
 		atomic_store(&locks_held, false);
@@ -732,7 +665,7 @@ static int told_of(const struct block *block)
 		/* 0: none of them ran before the block was over, or there was none. */
 		told += missed > 0 && missed < MONITOR_TAKES;
 	}
-	qsort(all, BLOCKS, sizeof(*all), compare);
+	qsort(all, BLOCKS, sizeof(*all), compare_times);
 	print_message("%s: others miss %lld ns, at most %lld ns\n", block->name, all[BLOCKS / 2],
 		      all[BLOCKS - 1]);
 	return told;
@@ -758,15 +691,13 @@ static bool kernel_is_slow(void)
 
 TEST(kernel_tells)
 {
-	const struct switchto_sched_options options = { .size = sizeof(options), .slots = 1 };
 	const bool slow = kernel_is_slow();
-	struct switchto_sched *sched;
 
 	setenv("SWITCHTO_BLOCK", "neither", true);
-	CHECK_ERR(&verdict, switchto_sched_create(&sched, &options), ENOTSUP);
+	no_sched(&OPTIONS(.slots = 1), ENOTSUP);
 	setenv("SWITCHTO_BLOCK", "kernel", true);
 	if (switchto_lend(SWITCHTO_LENDS_NOT, NULL)) {
-		CHECK_ERR(&verdict, switchto_sched_create(&sched, &options), ENOSYS);
+		no_sched(&OPTIONS(.slots = 1), ENOSYS);
 		unsetenv("SWITCHTO_BLOCK");
 		return;
 	}

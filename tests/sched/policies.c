@@ -2,14 +2,6 @@
 /* What each policy promises: order, shares, deadlines, and who does not starve. */
 #include "sched.h"
 
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <switchto/switchto.h>
-
 /* All on one slot: the order of two slots is nobody's promise. */
 
 static char order[64];
@@ -28,13 +20,12 @@ static void spawn_with(struct switchto_sched *sched, void (*fn)(void *), void *a
 
 /* --- priority --- */
 
-static void highest_priority_first(void **state)
+TEST(highest_priority_first)
 {
 	static const int priorities[] = { 1, 31, 0, 1, 5, -3, 1000, 31 };
 	static char letters[] = "abcdefgh";
 	struct switchto_sched *sched = new_sched(&switchto_priority);
 
-	(void)state;
 	written = 0;
 	for (int i = 0; i < 8; i++)
 		spawn_with(sched, write_letter, &letters[i],
@@ -46,14 +37,13 @@ static void highest_priority_first(void **state)
 
 /* --- edf --- */
 
-static void deadlines_in_order(void **state)
+TEST(deadlines_in_order)
 {
 	static char letters[28];
 	struct switchto_sched *sched = new_sched(&switchto_edf);
 	static char places[26];
 	unsigned int seed = 1;
 
-	(void)state;
 	written = 0;
 	for (int i = 0; i < 26; i++) {
 		int j;
@@ -76,7 +66,7 @@ static void deadlines_in_order(void **state)
 }
 
 /* What has passed comes first, also from before the clock began; and never is late, but a time. */
-static void far_deadlines(void **state)
+TEST(far_deadlines)
 {
 	static char letters[] = "abcdef";
 	const struct timespec at[] = {
@@ -84,7 +74,6 @@ static void far_deadlines(void **state)
 	};
 	struct switchto_sched *sched = new_sched(&switchto_edf);
 
-	(void)state;
 	written = 0;
 	for (int i = 5; i >= 0; i--)
 		spawn_with(sched, write_letter, &letters[i],
@@ -121,9 +110,8 @@ static void in_turn(const struct switchto_policy *policy, struct switchto_task_a
 		assert_in_range(turns_of[i], FEW_TURNS, TURNS);
 }
 
-static void equals_take_turns(void **state)
+TEST(equals_take_turns)
 {
-	(void)state;
 	in_turn(&switchto_priority, (struct switchto_task_attr){ .priority = 5 });
 	in_turn(&switchto_edf, (struct switchto_task_attr){ .deadline = { 1, 1 } });
 	in_turn(&switchto_edf, (struct switchto_task_attr){ .deadline = { 1, -1 } });
@@ -163,11 +151,10 @@ static void step(void *which)
 	has_own_clock = false;
 }
 
-static void shares_by_weight(void **state)
+TEST(shares_by_weight)
 {
 	struct switchto_sched *sched = new_sched(&switchto_fair);
 
-	(void)state;
 	memset(ran, 0, sizeof(ran));
 	own_clock = now_ns();
 	end_at = own_clock + NSEC_PER_SEC;
@@ -192,11 +179,10 @@ static void step_and_spawn(void *arg)
 }
 
 /* A task that waits is not passed for ever by tasks that begin later, nor by equals with any weight. */
-static void nobody_starves(void **state)
+TEST(nobody_starves)
 {
 	struct switchto_sched *sched = new_sched(&switchto_fair);
 
-	(void)state;
 	memset(ran, 0, sizeof(ran));
 	own_clock = now_ns();
 	end_at = own_clock + NSEC_PER_SEC;
@@ -262,7 +248,6 @@ static void be_woken(void *arg)
 
 static void be_ready(void *arg)
 {
-	(void)arg;
 	ready_ones++;
 }
 
@@ -271,14 +256,13 @@ static void wake_all(void *arg)
 	const long long begun = now_ns();
 	long long end;
 
-	(void)arg;
 	for (long i = 0; i < READY; i++)
 		spawn(NULL, be_ready, NULL);
 	for (int i = 0; i < WOKEN && wait_once == by_sem; i++)
 		switchto_sem_post(&sem);
 	if (wait_once == by_cond)
 		switchto_cond_broadcast(&cond);
-	end = (long long)times[WOKEN - 1].tv_sec * NSEC_PER_SEC + times[WOKEN - 1].tv_nsec;
+	end = to_ns(&times[WOKEN - 1]);
 	while (wait_once == by_time && now_ns() <= end)
 		;
 	gave_way = ready_ones || woken_ones;
@@ -289,7 +273,6 @@ static void wake_all(void *arg)
 
 static void sleep_all(void *arg)
 {
-	(void)arg;
 	for (long i = 0; i < WOKEN; i++) {
 		times[i] = in(20000000 + i * 1000);
 		spawn(NULL, be_woken, (void *)i);
@@ -300,9 +283,8 @@ static void sleep_all(void *arg)
 }
 
 /* In the order of their wakes: 16 of them, then one of the others, and so on. */
-static void woken_tasks_run_next(void **state)
+TEST(woken_tasks_run_next)
 {
-	(void)state;
 	for (int i = 0; i < 3 * ROUNDS; i++) {
 		/* At a slice's end, the ready ones could begin between two steps of wake_all(). */
 		struct switchto_sched *sched = without_slices(NULL, SWITCHTO_MEASURE, slots);
@@ -342,18 +324,16 @@ static void wake_each_other(void *other)
 
 static void count_to_ten(void *arg)
 {
-	(void)arg;
 	for (turns = 0; turns < 10; turns++)
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 	atomic_store(&over, true);
 }
 
 /* Two tasks wake each other for ever. A third one has its turns beside them. */
-static void woken_tasks_starve_nobody(void **state)
+TEST(woken_tasks_starve_nobody)
 {
 	const struct switchto_policy *const policies[] = { &switchto_fifo, &switchto_fair };
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct switchto_sched *sched = new_sched(policies[i]);
 		struct switchto_task *pair[2];
@@ -377,7 +357,6 @@ static void push(void *queue, struct switchto_entry *entry, enum switchto_reason
 {
 	struct switchto_entry **first = queue;
 
-	(void)why;
 	entry->next = *first;
 	*first = entry;
 }
@@ -391,7 +370,7 @@ static struct switchto_entry *pop(void *queue)
 	return entry;
 }
 
-static void own_policy(void **state)
+TEST(own_policy)
 {
 	static const struct switchto_policy lifo = {
 		.name = "lifo", .queue_size = sizeof(void *), .enqueue = push, .pick = pop
@@ -399,7 +378,6 @@ static void own_policy(void **state)
 	static char letters[] = "abc";
 	struct switchto_sched *sched = new_sched(&lifo);
 
-	(void)state;
 	written = 0;
 	for (char *c = letters; *c; c++)
 		spawn(sched, write_letter, c);
@@ -408,23 +386,9 @@ static void own_policy(void **state)
 	assert_memory_equal(order, "cba", 3);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(highest_priority_first),
-		cmocka_unit_test(deadlines_in_order),
-		cmocka_unit_test(far_deadlines),
-		cmocka_unit_test(equals_take_turns),
-		cmocka_unit_test(shares_by_weight),
-		cmocka_unit_test(nobody_starves),
-		cmocka_unit_test(woken_tasks_run_next),
-		cmocka_unit_test(woken_tasks_starve_nobody),
-		cmocka_unit_test(own_policy),
-	};
-
-	if (!switchto_backend() && errno == ENOSYS)
-		return SKIPPED;
 	/* As in new_sched_in_order(). */
 	setenv("SWITCHTO_BLOCK", "monitor", true);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_sched_tests(argc, argv);
 }

@@ -21,7 +21,7 @@ static int await_read(int fd, void *buffer, unsigned int size, uint32_t *flags,
 
 static int ends[2];
 
-static void results(void *arg)
+TEST_IN_TASK(awaited)
 {
 	char name[] = "/tmp/switchto-XXXXXX", text[6] = "";
 	struct io_uring_sqe sqe = { 0 };
@@ -42,11 +42,6 @@ static void results(void *arg)
 	CHECK_ERR(&verdict, await_read(-1, text, 5, NULL, NULL), EBADF);
 	CHECK_EQ(&verdict, close(fd), 0);
 	CHECK_EQ(&verdict, unlink(name), 0);
-}
-
-TEST(awaited)
-{
-	run_task(results, NULL);
 }
 
 static void refuse(void *arg)
@@ -77,13 +72,12 @@ TEST(refused)
 
 	run_task(refuse, NULL);
 	io_uring_prep_nop(&sqe);
-	assert_int_equal(switchto_await(&sqe, NULL, NULL), -1);
-	assert_int_equal(errno, EPERM);
+	CHECK_ERR(v, switchto_await(&sqe, NULL, NULL), EPERM);
 }
 
 /* --- an end before the completion --- */
 
-static atomic_uint waiting;
+static PER_TEST atomic_uint waiting;
 static struct switchto_task *waits;
 
 static void await_in_vain(void *arg)
@@ -115,13 +109,11 @@ static void cancel_it(void *arg)
 
 TEST(in_vain)
 {
-	atomic_store(&waiting, 0);
 	assert_int_equal(pipe(ends), 0);
 	waits = add_handle(await_in_vain, NULL);
 	add_task(cancel_it, NULL);
 	run_added();
-	close(ends[0]);
-	close(ends[1]);
+	close_both(ends);
 }
 
 /* A thread of the kernel sleeps in open(2), and counts as a reader until it has been woken. */
@@ -172,28 +164,22 @@ static void write_to_all(void *arg)
 	char bytes[MANY];
 
 	memset(bytes, 'x', sizeof(bytes));
-	while (atomic_load(&waiting) < MANY)
-		CHECK_EQ(&verdict, switchto_yield(), 0);
+	YIELD_UNTIL(atomic_load(&waiting) >= MANY);
 	/* All complete at once. */
 	CHECK_EQ(&verdict, write(ends[1], bytes, sizeof(bytes)), MANY);
 }
 
 TEST(many_at_once)
 {
-	struct switchto_sched_options options = { .size = sizeof(options), .stack_size = 1 << 17 };
-	struct switchto_sched *sched;
+	struct switchto_sched *sched = SCHED(.slots = slots, .stack_size = 1 << 17);
 
-	atomic_store(&waiting, 0);
-	options.slots = slots;
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	assert_int_equal(pipe(ends), 0);
 	for (int i = 0; i < MANY; i++)
 		spawn(sched, await_a_byte, NULL);
 	spawn(sched, write_to_all, NULL);
 	run_tasks(sched);
 	assert_int_equal(atomic_load(&waiting), 0);
-	close(ends[0]);
-	close(ends[1]);
+	close_both(ends);
 }
 
 /* --- the choice --- */
@@ -245,7 +231,7 @@ TEST(chosen)
 }
 
 /* In a child: the filter stays. Its status says which check failed. */
-static int choose_under_filter(void)
+static int choose_under_filter(void *arg)
 {
 	const char *engine;
 
@@ -260,20 +246,13 @@ static int choose_under_filter(void)
 
 TEST(forbidden)
 {
-	pid_t child = fork();
-	int status;
-
-	if (child == 0)
-		_exit(choose_under_filter());
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 0);
+	assert_int_equal(run_child(choose_under_filter, NULL), 0);
 }
 
 /* With room for the descriptors of one slot, but not of two. */
 TEST(no_descriptors)
 {
-	struct switchto_sched_options options = { .size = sizeof(options), .slots = 2 };
+	const struct switchto_sched_options options = OPTIONS(.slots = 2);
 	struct switchto_sched *sched;
 	struct rlimit old, few;
 	int next, result, error;

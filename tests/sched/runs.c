@@ -2,7 +2,7 @@
 /* Runs that are held, and that come after a stop. */
 #include "sched.h"
 
-static atomic_int ran;
+static PER_TEST atomic_int ran;
 static atomic_bool released;
 
 static void count(void *arg)
@@ -11,14 +11,13 @@ static void count(void *arg)
 }
 
 /* Each of its tasks is the only one for a while. */
-static void *spawn_and_release(void *sched)
+static void spawn_and_release(void *sched)
 {
 	long long cpu;
 
 	for (int i = 0; i < LOOPS(200); i++) {
 		spawn(sched, count, NULL);
-		while (atomic_load(&ran) <= i)
-			sched_yield();
+		AWAIT(atomic_load(&ran) > i);
 	}
 	cpu = cpu_ns();
 	nanosleep(&(struct timespec){ .tv_nsec = NSEC_PER_SEC / 5 }, NULL);
@@ -28,7 +27,6 @@ static void *spawn_and_release(void *sched)
 	nanosleep(&(struct timespec){ .tv_nsec = NSEC_PER_SEC / 100 }, NULL);
 	atomic_store(&released, true);
 	CHECK_EQ(&verdict, switchto_sched_release(sched), 0);
-	return NULL;
 }
 
 TEST(held)
@@ -36,28 +34,23 @@ TEST(held)
 	struct switchto_sched *sched = new_sched(NULL);
 	pthread_t thread;
 
-	atomic_store(&ran, 0);
 	atomic_store(&released, false);
-	assert_int_equal(switchto_sched_release(sched), -1);
-	assert_int_equal(errno, EINVAL);
-	assert_int_equal(switchto_sched_hold(NULL), -1);
-	assert_int_equal(errno, EINVAL);
-	assert_int_equal(switchto_sched_release(NULL), -1);
-	assert_int_equal(errno, EINVAL);
+	CHECK_ERR(v, switchto_sched_release(sched), EINVAL);
+	CHECK_ERR(v, switchto_sched_hold(NULL), EINVAL);
+	CHECK_ERR(v, switchto_sched_release(NULL), EINVAL);
 	assert_int_equal(switchto_sched_hold(sched), 0);
 	assert_int_equal(switchto_sched_hold(sched), 0);
-	assert_int_equal(pthread_create(&thread, NULL, spawn_and_release, sched), 0);
+	thread = start_thread(spawn_and_release, sched);
 	assert_int_equal(switchto_sched_run(sched), 0);
 	assert_true(atomic_load(&released));
 	pthread_join(thread, NULL);
-	assert_int_equal(switchto_sched_release(sched), -1);
-	assert_int_equal(errno, EINVAL);
+	CHECK_ERR(v, switchto_sched_release(sched), EINVAL);
 	assert_int_equal(atomic_load(&ran), LOOPS(200));
 	run_in_time(sched);
 }
 
 /* A hold that begins, or ends, when the slots find no tasks. */
-static void *hold_now_and_then(void *sched)
+static void hold_now_and_then(void *sched)
 {
 	for (int i = 0; i < LOOPS(2000); i++) {
 		CHECK_EQ(&verdict, switchto_sched_hold(sched), 0);
@@ -66,7 +59,6 @@ static void *hold_now_and_then(void *sched)
 		CHECK_EQ(&verdict, switchto_sched_release(sched), 0);
 	}
 	atomic_store(&released, true);
-	return NULL;
 }
 
 TEST(holds_race)
@@ -74,9 +66,8 @@ TEST(holds_race)
 	struct switchto_sched *sched = new_sched(NULL);
 	pthread_t thread;
 
-	atomic_store(&ran, 0);
 	atomic_store(&released, false);
-	assert_int_equal(pthread_create(&thread, NULL, hold_now_and_then, sched), 0);
+	thread = start_thread(hold_now_and_then, sched);
 	while (!atomic_load(&released))
 		assert_int_equal(switchto_sched_run(sched), 0);
 	pthread_join(thread, NULL);
@@ -104,14 +95,11 @@ TEST(run_again)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	atomic_store(&ran, 0);
-	assert_int_equal(switchto_sched_restart(NULL), -1);
-	assert_int_equal(errno, EINVAL);
+	CHECK_ERR(v, switchto_sched_restart(NULL), EINVAL);
 	for (int i = 0; i < 5; i++) {
 		spawn(sched, stop_in_vain, sched);
 		assert_int_equal(switchto_sched_run(sched), 0);
-		assert_int_equal(switchto_spawn(sched, count, NULL, NULL, NULL), -1);
-		assert_int_equal(errno, ECANCELED);
+		CHECK_ERR(v, switchto_spawn(sched, count, NULL, NULL, NULL), ECANCELED);
 		assert_int_equal(switchto_sched_restart(sched), 0);
 		/* Nobody is cancelled any more. */
 		spawn(sched, park_in_vain, NULL);

@@ -7,12 +7,11 @@
 unsigned int slots = 1;
 struct verdict verdict;
 
-static struct switchto_sched *added; /* of the test, until it runs */
+static PER_TEST struct switchto_sched *added; /* of the test, until it has run */
 
 static int begin_test(void **state)
 {
 	verdict = (struct verdict){ 0 };
-	added = NULL;
 	return 0;
 }
 
@@ -35,55 +34,70 @@ struct switchto_sched *new_sched(const struct switchto_policy *policy)
 	return new_sched_with(policy, 0, slots);
 }
 
-static struct switchto_sched *create(const struct switchto_policy *policy, unsigned int flags,
-				     unsigned int slots_wanted, int64_t slice)
+struct switchto_sched *sched_with(const struct switchto_sched_options *options)
 {
-	const struct switchto_sched_options options = {
-		.size = sizeof(options),
-		.slots = slots_wanted,
-		.policy = policy,
-		.flags = flags,
-		.slice = slice,
-	};
 	struct switchto_sched *sched;
 
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
+	assert_int_equal(switchto_sched_create(&sched, options), 0);
 	return sched;
+}
+
+void no_sched(const struct switchto_sched_options *options, int error)
+{
+	struct switchto_sched *sched;
+
+	CHECK_ERR(&verdict, switchto_sched_create(&sched, options), error);
 }
 
 struct switchto_sched *new_sched_with(const struct switchto_policy *policy, unsigned int flags,
 				      unsigned int slots_wanted)
 {
-	return create(policy, flags, slots_wanted, 0);
+	return SCHED(.policy = policy, .flags = flags, .slots = slots_wanted);
 }
 
-struct switchto_sched *new_sched_in_order(const struct switchto_policy *policy)
+struct switchto_sched *monitored(const struct switchto_sched_options *options)
 {
 	struct switchto_sched *sched;
 
 	setenv("SWITCHTO_BLOCK", "monitor", true);
-	sched = new_sched_with(policy, 0, 1);
+	sched = sched_with(options);
 	unsetenv("SWITCHTO_BLOCK");
 	return sched;
+}
+
+struct switchto_sched *new_sched_in_order(const struct switchto_policy *policy)
+{
+	return monitored(&OPTIONS(.policy = policy, .slots = 1));
 }
 
 struct switchto_sched *without_slices(const struct switchto_policy *policy, unsigned int flags,
 				      unsigned int slots_wanted)
 {
-	return create(policy, flags, slots_wanted, SWITCHTO_NO_SLICE);
+	return SCHED(.policy = policy, .flags = flags, .slots = slots_wanted,
+		     .slice = SWITCHTO_NO_SLICE);
 }
 
-unsigned long long retakes_of(struct switchto_sched *sched)
+const struct switchto_policy *const all_policies[4] = { &switchto_fifo, &switchto_priority,
+							&switchto_edf, &switchto_fair };
+
+struct switchto_slot_stats stats_of(struct switchto_sched *sched)
 {
-	unsigned long long all = 0;
+	struct switchto_slot_stats all = { 0 };
 
 	for (unsigned int i = 0; i < switchto_sched_slots(sched); i++) {
 		struct switchto_slot_stats stats = { 0 };
 
 		CHECK_EQ(&verdict, switchto_slot_stats(sched, i, &stats), 0);
-		all += stats.retakes;
+		all.runs += stats.runs;
+		all.steals += stats.steals;
+		all.retakes += stats.retakes;
 	}
 	return all;
+}
+
+unsigned long long retakes_of(struct switchto_sched *sched)
+{
+	return stats_of(sched).retakes;
 }
 
 struct switchto_task *spawn_handle(struct switchto_sched *sched, void (*fn)(void *), void *arg)
@@ -140,11 +154,10 @@ bool run_undisturbed(struct switchto_sched *sched)
 	return !retakes;
 }
 
-void run_with_thread(struct switchto_sched *sched, void *(*fn)(void *), void *arg)
+void run_with_thread(struct switchto_sched *sched, void (*fn)(void *), void *arg)
 {
-	pthread_t thread;
+	const pthread_t thread = start_thread(fn, arg);
 
-	assert_int_equal(pthread_create(&thread, NULL, fn, arg), 0);
 	assert_int_equal(run_or_step(sched), 0);
 	pthread_join(thread, NULL);
 	run_tasks(sched);
@@ -173,6 +186,64 @@ struct timespec in(long long ns)
 	return time;
 }
 
+bool has_passed(const struct timespec *time)
+{
+	return now_ns() >= to_ns(time);
+}
+
+void sleep_for(long long ns)
+{
+	const struct timespec time = in(ns);
+
+	CHECK_EQ(&verdict, switchto_sleep_until(&time), 0);
+}
+
+void compute_for(long long ns)
+{
+	const long long end = thread_cpu_ns() + ns;
+
+	while (thread_cpu_ns() < end)
+		;
+}
+
+void spin_for(long long ns)
+{
+	const long long end = now_ns() + ns;
+
+	while (now_ns() < end)
+		;
+}
+
+struct aborting {
+	int (*fn)(void *);
+	void *arg;
+};
+
+static int aborting(void *arg)
+{
+	const struct aborting *child = arg;
+
+	abort_quietly();
+	return child->fn(child->arg);
+}
+
+int run_aborting_child(int (*fn)(void *), void *arg)
+{
+	return run_child(aborting, &(struct aborting){ fn, arg });
+}
+
+void close_both(const int ends[2])
+{
+	close(ends[0]);
+	close(ends[1]);
+}
+
+void close_known(const int ends[2])
+{
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(&verdict, switchto_close(ends[i]), 0);
+}
+
 void run_in_time(struct switchto_sched *sched)
 {
 	const long long begin = now_ns();
@@ -181,34 +252,33 @@ void run_in_time(struct switchto_sched *sched)
 	assert_true(now_ns() - begin < 120 * NSEC_PER_SEC);
 }
 
-struct switchto_task *add_handle(void (*fn)(void *), void *arg)
+static struct switchto_sched *of_test(void)
 {
 	if (!added)
 		added = new_sched(NULL);
-	return spawn_handle(added, fn, arg);
+	return added;
+}
+
+struct switchto_task *add_handle(void (*fn)(void *), void *arg)
+{
+	return spawn_handle(of_test(), fn, arg);
 }
 
 void add_task(void (*fn)(void *), void *arg)
 {
-	if (!added)
-		added = new_sched(NULL);
-	spawn(added, fn, arg);
+	spawn(of_test(), fn, arg);
 }
 
 void run_added(void)
 {
-	struct switchto_sched *sched = added;
-
+	run_tasks(added);
 	added = NULL;
-	run_tasks(sched);
 }
 
 void run_added_in_time(void)
 {
-	struct switchto_sched *sched = added;
-
+	run_in_time(added);
 	added = NULL;
-	run_in_time(sched);
 }
 
 void run_task(void (*fn)(void *), void *arg)
@@ -270,12 +340,12 @@ const struct switchto_policy throttled = {
 	.steal = throttle_pick,
 };
 
-static long long time_of(clockid_t clock)
+long long time_of(clockid_t clock)
 {
 	struct timespec time;
 
 	clock_gettime(clock, &time);
-	return time.tv_sec * NSEC_PER_SEC + time.tv_nsec;
+	return to_ns(&time);
 }
 
 long long cpu_ns(void)
@@ -286,4 +356,11 @@ long long cpu_ns(void)
 long long thread_cpu_ns(void)
 {
 	return time_of(CLOCK_THREAD_CPUTIME_ID);
+}
+
+int compare_times(const void *a, const void *b)
+{
+	const long long x = *(const long long *)a, y = *(const long long *)b;
+
+	return (x > y) - (x < y);
 }

@@ -50,14 +50,12 @@ static void spread(unsigned int flags)
 		atomic_store(&ran[i], 0);
 	assert_int_equal(switchto_sched_slots(sched), slots);
 	spawn_everywhere(sched);
-	assert_int_equal(switchto_spawn_on(sched, SWITCHTO_THIS, count_slot, NULL, NULL, NULL), -1);
-	assert_int_equal(errno, EINVAL);
-	assert_int_equal(switchto_spawn_on(sched, -4, count_slot, NULL, NULL, NULL), -1);
-	assert_int_equal(errno, EINVAL);
-	assert_int_equal(switchto_spawn_on(sched, (int)slots, count_slot, NULL, NULL, NULL), -1);
-	assert_int_equal(errno, EINVAL);
-	assert_int_equal(switchto_spawn_on(NULL, 0, count_slot, NULL, NULL, NULL), -1);
-	assert_int_equal(errno, EPERM);
+	CHECK_ERR(&verdict, switchto_spawn_on(sched, SWITCHTO_THIS, count_slot, NULL, NULL, NULL),
+		  EINVAL);
+	CHECK_ERR(&verdict, switchto_spawn_on(sched, -4, count_slot, NULL, NULL, NULL), EINVAL);
+	CHECK_ERR(&verdict, switchto_spawn_on(sched, (int)slots, count_slot, NULL, NULL, NULL),
+		  EINVAL);
+	CHECK_ERR(&verdict, switchto_spawn_on(NULL, 0, count_slot, NULL, NULL, NULL), EPERM);
 	assert_int_equal(switchto_spawn_on(sched, SWITCHTO_NEAR, count_slot, (void *)-1, NULL,
 					   &task),
 			 0);
@@ -73,8 +71,7 @@ TEST(chosen_slots)
 {
 	spread(0);
 	spread(SWITCHTO_STEAL);
-	assert_int_equal(switchto_task_slot(NULL), -1);
-	assert_int_equal(errno, EINVAL);
+	CHECK_ERR(v, switchto_task_slot(NULL), EINVAL);
 	assert_int_equal(switchto_sched_slots(NULL), 0);
 	assert_int_equal(errno, EINVAL);
 }
@@ -82,7 +79,7 @@ TEST(chosen_slots)
 /* --- other attributes --- */
 
 static char order[64];
-static size_t written;
+static PER_TEST size_t written;
 /* Every change succeeded. */
 static bool changed;
 
@@ -160,18 +157,14 @@ TEST(changed_from_outside)
 	const struct switchto_task_attr high = { .priority = 9 };
 	struct switchto_task *first, *second;
 
-	written = 0;
 	first = spawn_handle(sched, write_letter, &letters[0]);
 	second = spawn_handle(sched, write_letter, &letters[1]);
 	assert_int_equal(switchto_task_set_attr(second, &high), 0);
-	assert_int_equal(switchto_task_set_attr(NULL, &high), -1);
-	assert_int_equal(errno, EINVAL);
-	assert_int_equal(switchto_task_set_attr(second, NULL), -1);
-	assert_int_equal(errno, EINVAL);
+	CHECK_ERR(v, switchto_task_set_attr(NULL, &high), EINVAL);
+	CHECK_ERR(v, switchto_task_set_attr(second, NULL), EINVAL);
 	assert_int_equal(switchto_sched_run(sched), 0);
 	assert_string_equal(order, "ba");
-	assert_int_equal(switchto_task_set_attr(second, &high), -1);
-	assert_int_equal(errno, ESRCH);
+	CHECK_ERR(v, switchto_task_set_attr(second, &high), ESRCH);
 	assert_int_equal(switchto_join(first), 0);
 	assert_int_equal(switchto_join(second), 0);
 	/* What comes too late is not for the next task that has the memory; and is freed. */
@@ -183,14 +176,12 @@ TEST(changed_from_outside)
 	plain.change = NULL;
 	sched = new_sched_with(&plain, 0, 1);
 	first = spawn_handle(sched, write_letter, &letters[0]);
-	assert_int_equal(switchto_task_set_attr(first, &high), -1);
-	assert_int_equal(errno, ENOTSUP);
+	CHECK_ERR(v, switchto_task_set_attr(first, &high), ENOTSUP);
 	assert_int_equal(switchto_detach(first), 0);
 	run_tasks(sched);
 	sched = new_sched_with(&plain, SWITCHTO_MEASURE, 1);
 	first = spawn_handle(sched, write_letter, &letters[0]);
-	assert_int_equal(switchto_task_set_attr(first, &high), -1);
-	assert_int_equal(errno, ENOTSUP);
+	CHECK_ERR(v, switchto_task_set_attr(first, &high), ENOTSUP);
 	assert_int_equal(switchto_detach(first), 0);
 	run_tasks(sched);
 }
@@ -202,12 +193,10 @@ static void live_for_a_while(void *arg)
 	uint32_t dice = (uint32_t)(uintptr_t)arg * 2 + 1;
 
 	for (unsigned int i = random_next(&dice) % 6; i; i--) {
-		const struct timespec at = in(random_next(&dice) % 20000);
-
 		if (random_next(&dice) % 2)
 			CHECK_EQ(&verdict, switchto_yield(), 0);
 		else
-			CHECK_EQ(&verdict, switchto_sleep_until(&at), 0);
+			sleep_for(random_next(&dice) % 20000);
 	}
 }
 
@@ -243,13 +232,9 @@ static void change_many(void *arg)
 
 TEST(changes_race)
 {
-	static const struct switchto_policy *const policies[] = { &switchto_fifo,
-								  &switchto_priority, &switchto_edf,
-								  &switchto_fair };
-
 	for (int i = 0; i < 8; i++) {
-		const bool steals = i >= 4 && policies[i % 4]->steal;
-		struct switchto_sched *sched = new_sched_with(policies[i % 4],
+		const bool steals = i >= 4 && all_policies[i % 4]->steal;
+		struct switchto_sched *sched = new_sched_with(all_policies[i % 4],
 							      steals ? SWITCHTO_STEAL : 0, slots);
 
 		for (uintptr_t j = 0; j < 3; j++)

@@ -2,10 +2,7 @@
 /* A scheduler in the loop of somebody else: switchto_sched_fd() and switchto_sched_step(). */
 #include "sched.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <sys/epoll.h>
-#include <sys/wait.h>
 
 /* Nothing here takes so long. */
 enum { MINUTE = 60000 };
@@ -16,11 +13,6 @@ static bool is_readable(int fd, int ms)
 	struct pollfd events = { .fd = fd, .events = POLLIN };
 
 	return poll(&events, 1, ms) == 1;
-}
-
-static struct switchto_sched *new_stepped(const struct switchto_policy *policy, unsigned int flags)
-{
-	return new_sched_with(policy, flags, 1);
 }
 
 /* Until there are no tasks. How many steps it took. */
@@ -72,7 +64,7 @@ static void nap_until(struct timespec time)
 
 /* --- what it does --- */
 
-static atomic_int ran;
+static PER_TEST atomic_int ran;
 
 static void nothing(void *arg) {}
 
@@ -83,10 +75,9 @@ static void count(void *arg)
 
 TEST(readable_when_there_is_work)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1);
 	const int fd = switchto_sched_fd(sched);
 
-	atomic_store(&ran, 0);
 	assert_true(fd >= 0);
 	assert_int_equal(switchto_sched_fd(sched), fd);
 	assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
@@ -96,8 +87,7 @@ TEST(readable_when_there_is_work)
 	for (int i = 0; i < 3; i++) {
 		spawn(sched, count, NULL);
 		spawn(sched, count, NULL);
-		assert_int_equal(switchto_sched_destroy(sched), -1);
-		assert_int_equal(errno, EBUSY);
+		CHECK_ERR(v, switchto_sched_destroy(sched), EBUSY);
 		assert_true(is_readable(fd, 0));
 		loop(sched);
 		assert_int_equal(atomic_load(&ran), 2 * i + 2);
@@ -110,15 +100,14 @@ TEST(readable_when_there_is_work)
 /* What was there before the descriptor. */
 TEST(descriptor_comes_later)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1);
 
-	atomic_store(&ran, 0);
 	spawn(sched, count, NULL);
 	assert_true(is_readable(switchto_sched_fd(sched), 0));
 	loop(sched);
 	end(sched);
 
-	sched = new_stepped(NULL, 0);
+	sched = SCHED(.slots = 1);
 	spawn(sched, count, NULL);
 	assert_int_equal(switchto_sched_hold(sched), 0);
 	assert_int_equal(switchto_sched_step(sched), 1);
@@ -148,11 +137,10 @@ static void sleep_some(void *ms)
 
 TEST(deadlines)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1);
 	const long long begun = now_ns();
 	unsigned int steps;
 
-	atomic_store(&ran, 0);
 	for (intptr_t i = 0; i < 20; i++)
 		spawn(sched, sleep_some, (void *)i);
 	steps = loop(sched);
@@ -213,7 +201,7 @@ static void be_clients(struct switchto_sched *sched, struct pollfd events[CLIENT
 
 TEST(descriptors)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1);
 	struct pollfd events[CLIENTS + 1] = { 0 };
 
 	for (intptr_t i = 0; i < CLIENTS; i++) {
@@ -249,11 +237,10 @@ static void read_each(void *arg)
  */
 TEST(edge_triggered)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1);
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
 	const int epoll = epoll_create1(EPOLL_CLOEXEC);
 
-	atomic_store(&ran, 0);
 	assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, switchto_sched_fd(sched), &event), 0);
 	for (int i = 0; i < CROWD; i++)
 		assert_int_equal(pipe(crowd[i]), 0);
@@ -273,10 +260,8 @@ TEST(edge_triggered)
 		assert_int_equal(epoll_wait(epoll, &event, 1, MINUTE), 1);
 	while (switchto_sched_step(sched));
 	assert_int_equal(atomic_load(&ran), CROWD + 1);
-	for (int i = 0; i < CROWD; i++) {
-		close(crowd[i][0]);
-		close(crowd[i][1]);
-	}
+	for (int i = 0; i < CROWD; i++)
+		close_both(crowd[i]);
 	close(epoll);
 	end(sched);
 }
@@ -293,7 +278,7 @@ static void park_often(void *arg)
 	}
 }
 
-static void *unpark_often(void *task)
+static void unpark_often(void *task)
 {
 	uint32_t dice = 1;
 
@@ -303,18 +288,16 @@ static void *unpark_often(void *task)
 		AWAIT(atomic_load(&ran) > i);
 		random_delay(&dice, 3000);
 	}
-	return NULL;
 }
 
 TEST(woken_by_threads)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1);
 	struct switchto_task *task;
 	pthread_t thread;
 
-	atomic_store(&ran, 0);
 	task = spawn_handle(sched, park_often, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, unpark_often, task), 0);
+	thread = start_thread(unpark_often, task);
 	loop(sched);
 	pthread_join(thread, NULL);
 	assert_int_equal(atomic_load(&ran), LOOPS(5000));
@@ -323,7 +306,7 @@ TEST(woken_by_threads)
 }
 
 /* A thread spawns, holds and releases, as steps find that there is nothing left. */
-static void *hold_and_spawn(void *sched)
+static void hold_and_spawn(void *sched)
 {
 	for (int i = 0; i < LOOPS(1000); i++) {
 		CHECK_EQ(&verdict, switchto_sched_hold(sched), 0);
@@ -331,16 +314,14 @@ static void *hold_and_spawn(void *sched)
 		AWAIT(atomic_load(&ran) > i);
 		CHECK_EQ(&verdict, switchto_sched_release(sched), 0);
 	}
-	return NULL;
 }
 
 TEST(spawned_by_threads)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1);
 	pthread_t thread;
 
-	atomic_store(&ran, 0);
-	assert_int_equal(pthread_create(&thread, NULL, hold_and_spawn, sched), 0);
+	thread = start_thread(hold_and_spawn, sched);
 	while (atomic_load(&ran) < LOOPS(1000)) {
 		assert_true(is_readable(switchto_sched_fd(sched), MINUTE));
 		assert_true(switchto_sched_step(sched) >= 0);
@@ -373,24 +354,17 @@ static void receive_all(void *arg)
 		atomic_fetch_add(&unparked, 1);
 }
 
-static void *send_from_outside(void *arg)
-{
-	send_some(arg);
-	return NULL;
-}
-
 TEST(channels_and_mutexes)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1);
 	pthread_t thread;
 
-	atomic_store(&ran, 0);
 	atomic_store(&unparked, 0);
 	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 3), 0);
 	for (int i = 0; i < 3; i++)
 		spawn(sched, send_some, NULL);
 	spawn(sched, receive_all, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, send_from_outside, NULL), 0);
+	thread = start_thread(send_some, NULL);
 	while (atomic_load(&ran) < 4) {
 		is_readable(switchto_sched_fd(sched), 10);
 		assert_int_equal(switchto_sched_step(sched), 1);
@@ -405,18 +379,16 @@ TEST(channels_and_mutexes)
 
 /* --- the loop is not kept waiting, nor kept busy --- */
 
-static atomic_bool over;
+static PER_TEST atomic_bool over;
 
 static void yield_until_over(void *arg)
 {
-	while (!atomic_load(&over))
-		CHECK_EQ(&verdict, switchto_yield(), 0);
+	YIELD_UNTIL(atomic_load(&over));
 }
 
 static void compute(void *ms)
 {
-	for (long long until = thread_cpu_ns() + (intptr_t)ms * MSEC; thread_cpu_ns() < until;)
-		;
+	compute_for((intptr_t)ms * MSEC);
 	atomic_store(&over, true);
 	CHECK_EQ(&verdict, switchto_yield(), 0);
 	count(NULL);
@@ -453,10 +425,9 @@ static long long longest(struct switchto_sched *sched, int steps)
 
 TEST(steps_are_short)
 {
-	struct switchto_sched *sched = new_stepped(NULL, SWITCHTO_MEASURE);
+	struct switchto_sched *sched = SCHED(.slots = 1, .flags = SWITCHTO_MEASURE);
 	long long least = MINUTE * MSEC;
 
-	atomic_store(&over, false);
 	spawn(sched, yield_until_over, NULL);
 	spawn(sched, yield_until_over, NULL);
 	/* On a busy machine, some are longer. */
@@ -476,9 +447,8 @@ TEST(steps_are_short)
 /* It is alone, but for the loop. */
 TEST(computing_task_does_not_keep_the_loop)
 {
-	struct switchto_sched *sched = new_stepped(NULL, SWITCHTO_MEASURE);
+	struct switchto_sched *sched = SCHED(.slots = 1, .flags = SWITCHTO_MEASURE);
 
-	atomic_store(&ran, 0);
 	atomic_store(&over, false);
 	spawn(sched, compute, (void *)300L);
 	assert_int_equal(switchto_sched_step(sched), 1);
@@ -501,7 +471,7 @@ static long sleeps(void)
 /* It is there for the next task that computes. */
 TEST(monitor_rests_without_tasks)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1);
 
 	for (int i = 0; i < 3; i++) {
 		long before;
@@ -530,16 +500,10 @@ static void park(void *arg)
 TEST(threads_end_without_tasks)
 {
 	enum { TASKS = 20 };
-	const struct switchto_sched_options options = {
-		.size = sizeof(options),
-		.slots = 1,
-		.idle_threads = 1,
-	};
+	struct switchto_sched *sched = SCHED(.slots = 1, .idle_threads = 1);
 	struct switchto_task *tasks[TASKS];
-	struct switchto_sched *sched;
 	unsigned int before;
 
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	before = entries("/proc/self/task");
 	for (int i = 0; i < TASKS; i++)
 		tasks[i] = spawn_handle(sched, park, NULL);
@@ -562,7 +526,7 @@ TEST(threads_end_without_tasks)
 TEST(blocking_task_does_not_keep_the_loop)
 {
 	for (intptr_t region = 0; region < 2; region++) {
-		struct switchto_sched *sched = new_stepped(NULL, 0);
+		struct switchto_sched *sched = SCHED(.slots = 1);
 
 		atomic_store(&ran, 0);
 		assert_int_equal(pipe(ends[0]), 0);
@@ -573,8 +537,7 @@ TEST(blocking_task_does_not_keep_the_loop)
 		assert_int_equal(write(ends[0][1], "a", 1), 1);
 		loop(sched);
 		assert_int_equal(atomic_load(&ran), 1);
-		close(ends[0][0]);
-		close(ends[0][1]);
+		close_both(ends[0]);
 		end(sched);
 	}
 }
@@ -607,10 +570,9 @@ static void wait_in_many_ways(void *way)
 
 TEST(idle_loop_sleeps)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1);
 	long long used;
 
-	atomic_store(&ran, 0);
 	assert_int_equal(switchto_chan_create(&chan, 1, 0), 0);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends[i]), 0);
@@ -626,10 +588,8 @@ TEST(idle_loop_sleeps)
 	loop(sched);
 	assert_int_equal(atomic_load(&ran), 5);
 	assert_int_equal(switchto_chan_destroy(chan), 0);
-	for (int i = 0; i < 2; i++) {
-		close(ends[i][0]);
-		close(ends[i][1]);
-	}
+	for (int i = 0; i < 2; i++)
+		close_both(ends[i]);
 	end(sched);
 }
 
@@ -648,7 +608,7 @@ static void settle_loop(struct switchto_sched *sched, int epoll)
 TEST(dropped_between_steps)
 {
 	for (int edge = 0; edge < 2; edge++) {
-		struct switchto_sched *sched = new_stepped(NULL, 0);
+		struct switchto_sched *sched = SCHED(.slots = 1);
 		struct epoll_event event = { .events = EPOLLIN | (edge ? EPOLLET : 0) };
 		const int epoll = epoll_create1(EPOLL_CLOEXEC);
 
@@ -671,7 +631,7 @@ TEST(dropped_between_steps)
 static struct switchto_task *_Atomic changed;
 
 /* The last changes come as the task ends. */
-static void *change_always(void *arg)
+static void change_always(void *arg)
 {
 	const struct switchto_task_attr attr = { .priority = 1 };
 
@@ -685,17 +645,15 @@ static void *change_always(void *arg)
 		CHECK_EQ(&verdict, errno, ESRCH);
 		atomic_fetch_add(&ran, 1);
 	}
-	return NULL;
 }
 
 TEST(changed_at_the_end)
 {
-	struct switchto_sched *sched = new_stepped(&switchto_priority, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1, .policy = &switchto_priority);
 	pthread_t thread;
 
-	atomic_store(&ran, 0);
 	atomic_store(&over, false);
-	assert_int_equal(pthread_create(&thread, NULL, change_always, NULL), 0);
+	thread = start_thread(change_always, NULL);
 	for (int i = 0; i < LOOPS(300); i++) {
 		struct switchto_task *task = spawn_handle(sched, nothing, NULL);
 
@@ -725,11 +683,10 @@ static void leave_strays(void *arg)
 
 TEST(polled_anew)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1);
 	const int fd = switchto_sched_fd(sched);
 	int other;
 
-	atomic_store(&ran, 0);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends[i]), 0);
 	spawn(sched, leave_strays, &other);
@@ -746,8 +703,7 @@ TEST(polled_anew)
 	assert_int_equal(atomic_load(&ran), 1);
 	close(other);
 	close(ends[0][1]);
-	close(ends[1][0]);
-	close(ends[1][1]);
+	close_both(ends[1]);
 	end(sched);
 }
 
@@ -755,10 +711,9 @@ TEST(polled_anew)
 
 TEST(held)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1);
 	const int fd = switchto_sched_fd(sched);
 
-	atomic_store(&ran, 0);
 	assert_int_equal(switchto_sched_hold(sched), 0);
 	assert_int_equal(switchto_sched_step(sched), 1);
 	settle(sched);
@@ -768,25 +723,20 @@ TEST(held)
 	end(sched);
 }
 
-static void *step_in_a_thread(void *sched)
+static void step_in_a_thread(void *sched)
 {
 	CHECK(&verdict, switchto_sched_step(sched) >= 0);
-	return NULL;
 }
 
 TEST(any_thread_and_run)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
-	pthread_t thread;
+	struct switchto_sched *sched = SCHED(.slots = 1);
 
-	atomic_store(&ran, 0);
 	for (int round = 0; round < 3; round++) {
 		for (intptr_t i = 0; i < 5; i++)
 			spawn(sched, sleep_some, (void *)i);
-		for (int i = 0; i < 10; i++) {
-			assert_int_equal(pthread_create(&thread, NULL, step_in_a_thread, sched), 0);
-			pthread_join(thread, NULL);
-		}
+		for (int i = 0; i < 10; i++)
+			pthread_join(start_thread(step_in_a_thread, sched), NULL);
 		assert_int_equal(switchto_sched_run(sched), 0);
 		assert_int_equal(atomic_load(&ran), 5 * round + 5);
 		settle(sched);
@@ -797,14 +747,11 @@ TEST(any_thread_and_run)
 	end(sched);
 }
 
-static const struct switchto_policy *const policies[] = { &switchto_fifo, &switchto_priority,
-							  &switchto_edf, &switchto_fair };
-
 TEST(each_policy)
 {
 	for (int i = 0; i < 8; i++) {
-		struct switchto_sched *sched = new_stepped(policies[i / 2],
-							   i % 2 ? SWITCHTO_MEASURE : 0);
+		struct switchto_sched *sched = new_sched_with(all_policies[i / 2],
+							      i % 2 ? SWITCHTO_MEASURE : 0, 1);
 
 		atomic_store(&ran, 0);
 		atomic_store(&over, false);
@@ -820,11 +767,10 @@ TEST(each_policy)
 
 TEST(policy_holds_back)
 {
-	struct switchto_sched *sched = new_stepped(&throttled, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1, .policy = &throttled);
 	const long long begun = now_ns();
 	unsigned int steps;
 
-	atomic_store(&ran, 0);
 	for (int i = 0; i < 10; i++)
 		spawn(sched, count, NULL);
 	steps = loop(sched);
@@ -834,15 +780,14 @@ TEST(policy_holds_back)
 	end(sched);
 }
 
-static struct switchto_sched *destroyed;
-static atomic_bool picks;
+static PER_TEST struct switchto_sched *destroyed;
+static PER_TEST atomic_bool picks;
 
-static void *destroy_other(void *arg)
+static void destroy_other(void *arg)
 {
 	AWAIT(atomic_load(&picks));
 	CHECK_EQ(&verdict, switchto_sched_destroy(destroyed), 0);
 	atomic_store(&over, true);
-	return NULL;
 }
 
 /* It may still have a task of the other scheduler in hand. */
@@ -864,17 +809,15 @@ TEST(destruction_waits_for_a_step)
 	struct switchto_sched *sched;
 	pthread_t thread;
 
-	atomic_store(&picks, false);
 	atomic_store(&over, false);
 	policy.pick = pick_slowly;
-	destroyed = NULL;
-	sched = new_stepped(&policy, 0);
+	sched = SCHED(.slots = 1, .policy = &policy);
 	/* All was over then. */
 	spawn(sched, nothing, NULL);
 	assert_int_equal(switchto_sched_run(sched), 0);
-	destroyed = new_stepped(NULL, 0);
+	destroyed = SCHED(.slots = 1);
 	spawn(sched, nothing, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, destroy_other, NULL), 0);
+	thread = start_thread(destroy_other, NULL);
 	loop(sched);
 	pthread_join(thread, NULL);
 	assert_true(atomic_load(&over));
@@ -898,7 +841,7 @@ CHILD(lose_a_task)
 	struct switchto_sched *sched;
 
 	policy.pick = lose;
-	sched = new_stepped(&policy, 0);
+	sched = SCHED(.slots = 1, .policy = &policy);
 	spawn(sched, count, NULL);
 	switchto_sched_step(sched);
 }
@@ -926,9 +869,8 @@ static void use_files(void *arg)
 
 TEST(files)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1);
 
-	atomic_store(&ran, 0);
 	for (int i = 0; i < 3; i++)
 		spawn(sched, use_files, NULL);
 	loop(sched);
@@ -949,7 +891,7 @@ static void use_fd(struct switchto_sched *sched)
 		CHECK_EQ(&verdict, switchto_sched_fd(sched), known_fd);
 }
 
-static void *use_meanwhile(void *sched)
+static void use_meanwhile(void *sched)
 {
 	AWAIT(atomic_load(&picks));
 	CHECK_ERR(&verdict, switchto_sched_step(sched), EBUSY);
@@ -957,7 +899,6 @@ static void *use_meanwhile(void *sched)
 	CHECK_ERR(&verdict, switchto_sched_run(sched), EBUSY);
 	CHECK_ERR(&verdict, switchto_sched_destroy(sched), EBUSY);
 	atomic_store(&over, true);
-	return NULL;
 }
 
 /* A task may lose its slot on a busy machine, and the step be over. Not so while one is picked. */
@@ -972,7 +913,7 @@ static struct switchto_entry *pick_and_wait(void *queue)
 
 static void use_in_a_task(void *sched)
 {
-	struct switchto_sched *other = new_stepped(NULL, 0);
+	struct switchto_sched *other = SCHED(.slots = 1);
 
 	CHECK_ERR(&verdict, switchto_sched_step(sched), EPERM);
 	CHECK_ERR(&verdict, switchto_sched_step(other), EPERM);
@@ -997,25 +938,20 @@ TEST(misuse)
 	struct switchto_policy policy = switchto_fifo;
 	pthread_t thread;
 
-	assert_int_equal(switchto_sched_step(NULL), -1);
-	assert_int_equal(errno, EINVAL);
-	assert_int_equal(switchto_sched_fd(NULL), -1);
-	assert_int_equal(errno, EINVAL);
-	assert_int_equal(switchto_sched_step(sched), -1);
-	assert_int_equal(errno, ENOTSUP);
-	assert_int_equal(switchto_sched_fd(sched), -1);
-	assert_int_equal(errno, ENOTSUP);
+	CHECK_ERR(v, switchto_sched_step(NULL), EINVAL);
+	CHECK_ERR(v, switchto_sched_fd(NULL), EINVAL);
+	CHECK_ERR(v, switchto_sched_step(sched), ENOTSUP);
+	CHECK_ERR(v, switchto_sched_fd(sched), ENOTSUP);
 	end(sched);
 
-	atomic_store(&ran, 0);
 	known_fd = -1;
 	policy.pick = pick_and_wait;
-	sched = new_stepped(&policy, 0);
+	sched = SCHED(.slots = 1, .policy = &policy);
 	for (int i = 0; i < 2; i++) {
 		atomic_store(&picks, false);
 		atomic_store(&over, false);
 		spawn(sched, use_in_a_task, sched);
-		assert_int_equal(pthread_create(&thread, NULL, use_meanwhile, sched), 0);
+		thread = start_thread(use_meanwhile, sched);
 		if (i)
 			loop(sched);
 		else
@@ -1033,7 +969,7 @@ TEST(misuse)
 
 TEST(no_descriptor)
 {
-	struct switchto_sched *sched = new_stepped(NULL, 0);
+	struct switchto_sched *sched = SCHED(.slots = 1);
 	const unsigned int before = entries("/proc/self/fd");
 	struct rlimit limit, none;
 	const int next = dup(0);
@@ -1043,8 +979,7 @@ TEST(no_descriptor)
 	for (int left = 0; left < 2; left++) {
 		none = (struct rlimit){ (rlim_t)(next + left), limit.rlim_max };
 		assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-		assert_int_equal(switchto_sched_fd(sched), -1);
-		assert_int_equal(errno, EMFILE);
+		CHECK_ERR(v, switchto_sched_fd(sched), EMFILE);
 		assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 		assert_int_equal(entries("/proc/self/fd"), before);
 	}

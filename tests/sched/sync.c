@@ -38,32 +38,16 @@ static void count_under_lock(void *arg)
 	}
 }
 
-struct call {
-	void (*fn)(void *arg);
-	void *arg;
-};
-
-static void *as_a_thread(void *call)
-{
-	const struct call *c = call;
-
-	c->fn(c->arg);
-	return NULL;
-}
-
 /* @fn in TASKS tasks, every other one @odd, and in THREADS threads, with 0, 1 and so on. */
 static void run_in_both(void (*fn)(void *), void (*odd)(void *))
 {
 	struct switchto_sched *sched = new_sched(NULL);
-	struct call calls[THREADS];
 	pthread_t threads[THREADS];
 
 	for (long i = TASKS - 1; i >= 0; i--)
 		spawn(sched, i % 2 ? odd : fn, (void *)i);
-	for (long i = 0; i < THREADS; i++) {
-		calls[i] = (struct call){ fn, (void *)(TASKS + i) };
-		assert_int_equal(pthread_create(&threads[i], NULL, as_a_thread, &calls[i]), 0);
-	}
+	for (long i = 0; i < THREADS; i++)
+		threads[i] = start_thread(fn, (void *)(TASKS + i));
 	assert_int_equal(switchto_sched_run(sched), 0);
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
@@ -134,8 +118,7 @@ TEST(misused)
 
 static void lock_in_region(void *arg)
 {
-	while (!atomic_load(&ready))
-		CHECK_EQ(&verdict, switchto_yield(), 0);
+	YIELD_UNTIL(atomic_load(&ready));
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	CHECK_ERR(&verdict, switchto_mutex_lock(&mutex), EDEADLK);
@@ -302,18 +285,13 @@ static void short_sections(void *arg)
 TEST(no_convoy)
 {
 	struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_MEASURE, slots);
-	unsigned long long runs = 0;
+	unsigned long long runs;
 
 	reset();
 	for (int i = 0; i < 8; i++)
 		spawn(sched, short_sections, NULL);
 	assert_int_equal(switchto_sched_run(sched), 0);
-	for (unsigned int i = 0; i < slots; i++) {
-		struct switchto_slot_stats stats;
-
-		assert_int_equal(switchto_slot_stats(sched, i, &stats), 0);
-		runs += stats.runs;
-	}
+	runs = stats_of(sched).runs;
 	run_tasks(sched);
 	assert_int_equal(counter, 8L * LOOPS(SECTIONS));
 	assert_true(runs < 8ULL * LOOPS(SECTIONS) / 4);
@@ -324,12 +302,6 @@ static void lock_once(void *arg)
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	atomic_store(&ready, true);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
-}
-
-static void *lock_once_in_a_thread(void *arg)
-{
-	lock_once(arg);
-	return NULL;
 }
 
 /* The mutex is free only when nobody else of the slot runs. */
@@ -358,7 +330,7 @@ TEST(nobody_starves)
 	sched = new_sched(NULL);
 	reset();
 	spawn(sched, lock_all_the_time, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, lock_once_in_a_thread, NULL), 0);
+	thread = start_thread(lock_once, NULL);
 	run_tasks(sched);
 	pthread_join(thread, NULL);
 }
@@ -381,13 +353,9 @@ static void lock_without_pause(void *arg)
 
 TEST(nobody_is_passed_for_long)
 {
-	const struct switchto_sched_options options = { .size = sizeof(options),
-							.slots = slots,
-							.slice = SWITCHTO_NO_SLICE };
-	struct switchto_sched *sched;
+	struct switchto_sched *sched = without_slices(NULL, 0, slots);
 
 	reset();
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	spawn(sched, lock_without_pause, NULL);
 	run_tasks(sched);
 }
@@ -544,7 +512,7 @@ TEST(post_waits_for_no_task)
 
 static _Atomic(struct switchto_sem *) box;
 
-static void *wait_a_moment(void *arg)
+static void wait_a_moment(void *arg)
 {
 	for (int i = 0; i < LOOPS(ROUNDS) * 10; i++) {
 		struct switchto_sem *mine;
@@ -556,7 +524,6 @@ static void *wait_a_moment(void *arg)
 			CHECK_EQ(&verdict, errno, ETIMEDOUT);
 		atomic_store(&box, NULL);
 	}
-	return arg;
 }
 
 /* Posts when the deadline passes. Who has taken the post does not look at the semaphore again. */
@@ -565,15 +532,13 @@ TEST(post_and_overwrite)
 	struct switchto_sem posted;
 	pthread_t thread;
 
-	assert_int_equal(pthread_create(&thread, NULL, wait_a_moment, NULL), 0);
+	thread = start_thread(wait_a_moment, NULL);
 	for (int i = 0; i < LOOPS(ROUNDS) * 10; i++) {
-		const long long then = now_ns() + 30000 + i % 64 * 1000;
 		bool waits;
 
 		posted = (struct switchto_sem){ 0 };
 		atomic_store(&box, &posted);
-		while (now_ns() < then)
-			;
+		spin_for(30000 + i % 64 * 1000);
 		CHECK_EQ(&verdict, switchto_mutex_lock(&posted.queue.lock), 0);
 		waits = posted.queue.first;
 		CHECK_EQ(&verdict, switchto_mutex_unlock(&posted.queue.lock), 0);

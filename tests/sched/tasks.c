@@ -4,7 +4,7 @@
 
 enum { TURNS = 1000 };
 
-static atomic_int ended;
+static PER_TEST atomic_int ended;
 
 static void end(void *arg)
 {
@@ -14,7 +14,7 @@ static void end(void *arg)
 /* --- order --- */
 
 static char order[16];
-static size_t written;
+static PER_TEST size_t written;
 
 static void write_twice(void *letter)
 {
@@ -31,7 +31,6 @@ TEST(fifo_order)
 	if (slots != 1)
 		skip();
 	sched = new_sched_in_order(&switchto_fifo);
-	written = 0;
 	for (char *c = letters; *c; c++)
 		spawn(sched, write_twice, c);
 	run_tasks(sched);
@@ -52,15 +51,13 @@ static void spawn_and_join(void *arg)
 
 TEST(joined_task_has_ended)
 {
-	atomic_store(&ended, 0);
 	run_task(spawn_and_join, NULL);
 	assert_int_equal(atomic_load(&ended), LOOPS(TURNS));
 }
 
-static void *run_sched(void *sched)
+static void run_sched(void *sched)
 {
 	CHECK_EQ(&verdict, switchto_sched_run(sched), 0);
-	return NULL;
 }
 
 TEST(another_thread_joins)
@@ -69,8 +66,7 @@ TEST(another_thread_joins)
 	struct switchto_task *task = spawn_handle(sched, end, NULL);
 	pthread_t thread;
 
-	atomic_store(&ended, 0);
-	assert_int_equal(pthread_create(&thread, NULL, run_sched, sched), 0);
+	thread = start_thread(run_sched, sched);
 	assert_int_equal(switchto_join(task), 0);
 	assert_int_equal(atomic_load(&ended), 1);
 	pthread_join(thread, NULL);
@@ -149,7 +145,6 @@ static void unpark_until_ended(void *task)
 
 TEST(unpark_by_a_task)
 {
-	atomic_store(&ended, 0);
 	add_task(unpark_until_ended, add_handle(park_often, NULL));
 	run_added();
 }
@@ -160,8 +155,7 @@ TEST(unpark_by_a_thread)
 	struct switchto_task *task = spawn_handle(sched, park_often, NULL);
 	pthread_t thread;
 
-	atomic_store(&ended, 0);
-	assert_int_equal(pthread_create(&thread, NULL, run_sched, sched), 0);
+	thread = start_thread(run_sched, sched);
 	while (!atomic_load(&ended))
 		switchto_unpark(task);
 	assert_int_equal(switchto_join(task), 0);
@@ -189,8 +183,7 @@ static void unpark_during_a_sleep(void *arg)
 	struct timespec soon = in(20000000);
 
 	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
-	CHECK(&verdict, in(0).tv_sec > soon.tv_sec ||
-				(in(0).tv_sec == soon.tv_sec && in(0).tv_nsec >= soon.tv_nsec));
+	CHECK(&verdict, has_passed(&soon));
 	CHECK_EQ(&verdict, switchto_park(NULL), 0);
 }
 
@@ -228,7 +221,7 @@ TEST(never_early)
 	run_added();
 }
 
-static void bad_times(void *arg)
+TEST_IN_TASK(bad_time)
 {
 	const struct timespec bad[] = { { 0, -1 }, { 0, 1000000000 } };
 
@@ -240,11 +233,6 @@ static void bad_times(void *arg)
 	/* Before the clock began: that has passed, as any other time. */
 	CHECK_EQ(&verdict, switchto_sleep_until(&(struct timespec){ -5, 0 }), 0);
 	CHECK_ERR(&verdict, switchto_park(&(struct timespec){ -5, 0 }), ETIMEDOUT);
-}
-
-TEST(bad_time)
-{
-	run_task(bad_times, NULL);
 }
 
 /* --- cancellation and the end --- */
@@ -368,12 +356,10 @@ static void block_without_descriptor(void *arg)
 static void block_briefly(void *arg)
 {
 	for (int i = 0; i < 5; i++) {
-		const long long end = now_ns() + 1000000;
 		const int before = atomic_load(&turns);
 		int blocks = 0;
 
-		while (now_ns() < end)
-			;
+		spin_for(1000000);
 		while (atomic_load(&turns) < before + 3 && blocks++ < 2000)
 			usleep(500);
 		CHECK(&verdict, atomic_load(&turns) >= before + 3);
@@ -385,14 +371,12 @@ static void block_briefly(void *arg)
 static void count_turns(void *arg)
 {
 	while (!atomic_load(&ended)) {
-		struct timespec soon = in(10000);
-
 		atomic_fetch_add(&turns, 1);
-		CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+		sleep_for(10000);
 	}
 }
 
-static atomic_uint reports;
+static PER_TEST atomic_uint reports;
 static struct switchto_task *waits;
 static char reported[200];
 
@@ -402,34 +386,23 @@ static void take_report(const char *text)
 	atomic_fetch_add(&reports, 1);
 }
 
-/* A scheduler of one slot, in which tasks have no slices. */
-static struct switchto_sched *with_reports(void (*report)(const char *text))
-{
-	struct switchto_sched_options options = {
-		.size = sizeof(options),
-		.slots = 1,
-		.report = report,
-		.slice = SWITCHTO_NO_SLICE,
-	};
-	struct switchto_sched *sched;
-
-	atomic_store(&reports, 0);
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
-	return sched;
-}
-
-/* One slot: the other task has a turn only if the blocked one has lost the slot. */
-static void others_go_on_beside(void (*block)(void *))
+/* @fn and count_turns(), in one slot, without slices. */
+static void run_beside_turns(void (*fn)(void *), void *arg, void (*report)(const char *text))
 {
 	struct switchto_sched *sched;
 
 	if (slots != 1)
 		skip();
-	sched = with_reports(NULL);
-	atomic_store(&ended, 0);
-	spawn(sched, block, NULL);
+	sched = SCHED(.slots = 1, .report = report, .slice = SWITCHTO_NO_SLICE);
+	spawn(sched, fn, arg);
 	spawn(sched, count_turns, NULL);
 	run_tasks(sched);
+}
+
+/* The other task has a turn only if the blocked one has lost the slot. */
+static void others_go_on_beside(void (*block)(void *))
+{
+	run_beside_turns(block, NULL, NULL);
 }
 
 TEST(others_go_on_beside_a_region)
@@ -461,13 +434,10 @@ static int inside;
 
 static void lock_across_waits(void *arg)
 {
-	struct timespec soon;
-
 	CHECK_EQ(&verdict, pthread_mutex_lock(&plain), 0);
 	CHECK_EQ(&verdict, inside++, 0);
 	CHECK_EQ(&verdict, switchto_yield(), 0);
-	soon = in(MSEC);
-	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	sleep_for(MSEC);
 	CHECK_EQ(&verdict, --inside, 0);
 	CHECK_EQ(&verdict, pthread_mutex_unlock(&plain), 0);
 	atomic_fetch_add(&ended, 1);
@@ -478,14 +448,13 @@ TEST(pthread_mutex_across_waits)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	atomic_store(&ended, 0);
 	for (int i = 0; i < LOCKERS; i++)
 		spawn(sched, lock_across_waits, NULL);
 	run_in_time(sched);
 	assert_int_equal(atomic_load(&ended), LOCKERS);
 }
 
-static void regions_do_not_nest(void *arg)
+TEST_IN_TASK(bad_regions)
 {
 	CHECK_ERR(&verdict, switchto_block_end(), EINVAL);
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
@@ -495,14 +464,9 @@ static void regions_do_not_nest(void *arg)
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
 }
 
-TEST(bad_regions)
-{
-	run_task(regions_do_not_nest, NULL);
-}
-
 /* --- bad calls --- */
 
-static void calls_fail_outside(struct verdict *v)
+CHILD(calls_fail_outside)
 {
 	struct sockaddr address = { 0 };
 	struct timespec now = in(0);
@@ -532,32 +496,17 @@ static void calls_fail_outside(struct verdict *v)
 
 TEST(outside_a_task)
 {
-	calls_fail_outside(v);
+	CHECK_EQ(v, calls_fail_outside(NULL), 0);
 }
 
-static void fork_in_a_task(void *arg)
+TEST_IN_TASK(child_of_a_fork_is_no_task)
 {
-	pid_t child = fork();
-	int status;
-
-	if (child == 0) {
-		struct verdict v = { 0 };
-
-		calls_fail_outside(&v);
-		_exit(verdict_status(&v));
-	}
-	CHECK_EQ(&verdict, waitpid(child, &status, 0), child);
-	CHECK_EQ(&verdict, status, 0);
-}
-
-TEST(child_of_a_fork_is_no_task)
-{
-	run_task(fork_in_a_task, NULL);
+	CHECK_EQ(&verdict, run_child(calls_fail_outside, NULL), 0);
 }
 
 /* --- a handler that forks while its thread waits for a slot --- */
 
-static struct {
+static PER_TEST struct {
 	pthread_t thread;
 	atomic_int tid;
 	atomic_bool taken, over, poller;
@@ -574,13 +523,9 @@ enum { FORKS_MISLEAD = 0 };
 /* In the child, the handler returns into a wait that nobody ends. */
 static void fork_in_a_handler(int signal_number)
 {
-	const struct rlimit none = { 0 };
-
 	forker.child = fork();
 	if (forker.child == 0) {
-		setrlimit(RLIMIT_CORE, &none);
-		signal(SIGABRT, SIG_DFL);
-		close(STDERR_FILENO);
+		abort_quietly();
 		alarm(240);
 		return;
 	}
@@ -598,8 +543,7 @@ static void wait_for_the_slot(void *arg)
 {
 	forker.thread = pthread_self();
 	CHECK_EQ(&verdict, switchto_block_begin(), 0);
-	while (!atomic_load(&forker.taken))
-		usleep(100);
+	AWAIT(atomic_load(&forker.taken));
 	atomic_store(&forker.tid, gettid());
 	CHECK_EQ(&verdict, switchto_block_end(), 0);
 }
@@ -609,8 +553,7 @@ static void interrupt_thread(void)
 	int status;
 
 	pthread_kill(forker.thread, SIGUSR1);
-	while (!atomic_load(&forker.over))
-		usleep(100);
+	AWAIT(atomic_load(&forker.over));
 	CHECK_EQ(&verdict, waitpid(forker.child, &status, 0), forker.child);
 	CHECK(&verdict, WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
@@ -618,8 +561,7 @@ static void interrupt_thread(void)
 static void interrupt_it(void *task)
 {
 	atomic_store(&forker.taken, true);
-	while (!atomic_load(&forker.tid))
-		usleep(100);
+	AWAIT(atomic_load(&forker.tid));
 	await_parked(atomic_load(&forker.tid));
 	interrupt_thread();
 	switchto_unpark(task);
@@ -629,43 +571,37 @@ static void interrupt_it(void *task)
 /* Its thread, which has no task then, polls. */
 static void end_last(void *arg)
 {
-	const struct timespec soon = in(10000000);
-
-	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+	sleep_for(10000000);
 	forker.thread = pthread_self();
 	atomic_store(&forker.poller, true);
 }
 
-static void *interrupt_poller(void *task)
+static void interrupt_poller(void *task)
 {
-	while (!atomic_load(&forker.poller))
-		usleep(100);
+	AWAIT(atomic_load(&forker.poller));
 	usleep(50000);
 	interrupt_thread();
 	/* The child does not take this. */
 	switchto_unpark(task);
-	return NULL;
+	CHECK_EQ(&verdict, switchto_join(task), 0);
 }
 
 TEST(child_of_a_waiting_thread_ends)
 {
 	static void (*const waits_in[])(void *) = { wait_in_a_switch, wait_for_the_slot };
 	const struct sigaction action = { .sa_handler = fork_in_a_handler };
-	struct sigaction before;
 
 	if (slots != 1 || HANDLERS_RUN_LATE || FORKS_MISLEAD)
 		skip();
 	/* By the kernel's word, usleep() of the one makes the thread of the other one poll. */
 	setenv("SWITCHTO_BLOCK", "monitor", true);
-	assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
+	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
 	for (int i = 0; i < 2; i++) {
-		atomic_store(&forker.tid, 0);
-		atomic_store(&forker.taken, false);
-		atomic_store(&forker.over, false);
+		memset(&forker, 0, sizeof(forker));
 		add_task(interrupt_it, add_handle(waits_in[i], NULL));
 		run_added();
 	}
-	sigaction(SIGUSR1, &before, NULL);
+	signal(SIGUSR1, SIG_DFL);
 	unsetenv("SWITCHTO_BLOCK");
 }
 
@@ -674,36 +610,25 @@ TEST(child_of_a_poller_ends)
 	const struct sigaction action = { .sa_handler = fork_in_a_handler };
 	struct switchto_sched *sched;
 	struct switchto_task *task;
-	struct sigaction before;
-	pthread_t thread;
 
 	if (HANDLERS_RUN_LATE || FORKS_MISLEAD)
 		skip();
 	sched = new_sched(NULL);
 	task = spawn_handle(sched, wait_in_a_switch, NULL);
-	assert_int_equal(sigaction(SIGUSR1, &action, &before), 0);
-	atomic_store(&forker.poller, false);
-	atomic_store(&forker.over, false);
+	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
 	spawn(sched, end_last, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, interrupt_poller, task), 0);
-	assert_int_equal(switchto_sched_run(sched), 0);
-	pthread_join(thread, NULL);
-	assert_int_equal(switchto_join(task), 0);
-	run_tasks(sched);
-	sigaction(SIGUSR1, &before, NULL);
+	run_with_thread(sched, interrupt_poller, task);
+	signal(SIGUSR1, SIG_DFL);
 }
 
 TEST(bad_options)
 {
-	struct switchto_sched_options options = { .size = sizeof(options), .slots = 100000 };
 	struct switchto_sched *sched;
 
-	CHECK_ERR(v, switchto_sched_create(&sched, &options), EINVAL);
-	options = (struct switchto_sched_options){ .size = 10000 };
-	CHECK_ERR(v, switchto_sched_create(&sched, &options), EINVAL);
+	no_sched(&OPTIONS(.slots = 100000), EINVAL);
+	no_sched(&(struct switchto_sched_options){ .size = 10000 }, EINVAL);
 	/* Shorter than the monitor's pause. */
-	options = (struct switchto_sched_options){ .size = sizeof(options), .slice = 1 };
-	CHECK_EQ(v, switchto_sched_create(&sched, &options), 0);
+	sched = SCHED(.slice = 1);
 	spawn(sched, end, NULL);
 	run_tasks(sched);
 }
@@ -721,8 +646,7 @@ static void compute_until_reported(void *arg)
 			CHECK_EQ(&verdict, switchto_yield(), 0);
 	}
 	/* Only once. */
-	for (long long until = now_ns() + NSEC_PER_SEC * 3 / 2; now_ns() < until;)
-		;
+	spin_for(NSEC_PER_SEC * 3 / 2);
 	snprintf(tid, sizeof(tid), " thread %d ", gettid());
 	CHECK(&verdict, strstr(reported, tid));
 	CHECK_EQ(&verdict, atomic_load(&reports), 1);
@@ -731,15 +655,7 @@ static void compute_until_reported(void *arg)
 
 TEST(one_that_never_gives_way_is_reported)
 {
-	struct switchto_sched *sched;
-
-	if (slots != 1)
-		skip();
-	sched = with_reports(take_report);
-	atomic_store(&ended, 0);
-	spawn(sched, compute_until_reported, NULL);
-	spawn(sched, count_turns, NULL);
-	run_tasks(sched);
+	run_beside_turns(compute_until_reported, NULL, take_report);
 }
 
 static void compute_until_readable(void *fd)
@@ -755,24 +671,18 @@ static void compute_until_readable(void *fd)
 TEST(reported_on_stderr)
 {
 	const int before = dup(STDERR_FILENO);
-	struct switchto_sched *sched;
 	char text[200] = "";
 	int ends[2];
 
 	if (slots != 1)
 		skip();
-	sched = with_reports(NULL);
 	assert_int_equal(pipe(ends), 0);
-	atomic_store(&ended, 0);
-	spawn(sched, compute_until_readable, (void *)(long)ends[0]);
-	spawn(sched, count_turns, NULL);
 	dup2(ends[1], STDERR_FILENO);
-	run_tasks(sched);
+	run_beside_turns(compute_until_readable, (void *)(long)ends[0], NULL);
 	dup2(before, STDERR_FILENO);
 	close(before);
 	assert_true(read(ends[0], text, sizeof(text) - 1) > 0);
-	close(ends[0]);
-	close(ends[1]);
+	close_both(ends);
 	assert_non_null(strstr(text, "keeps slot 0 for more than a second\n"));
 }
 
@@ -782,12 +692,9 @@ static void compute_and_poll(void *arg)
 
 	while (thread_cpu_ns() < until) {
 		/* The monitor looks several times meanwhile. */
-		const long long next = now_ns() + NSEC_PER_SEC / 50;
-		const struct timespec soon = in(NSEC_PER_SEC / 50 + NSEC_PER_SEC / 10000);
 
-		while (now_ns() < next)
-			;
-		CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
+		spin_for(NSEC_PER_SEC / 50);
+		sleep_for(NSEC_PER_SEC / 50 + NSEC_PER_SEC / 10000);
 	}
 	CHECK_EQ(&verdict, switchto_cancel(waits), 0);
 	CHECK_EQ(&verdict, switchto_detach(waits), 0);
@@ -805,7 +712,7 @@ TEST(one_that_polls_is_not_reported)
 
 	if (slots != 1)
 		skip();
-	sched = with_reports(take_report);
+	sched = SCHED(.slots = 1, .report = take_report, .slice = SWITCHTO_NO_SLICE);
 	waits = spawn_handle(sched, park_until_cancelled, NULL);
 	spawn(sched, compute_and_poll, NULL);
 	run_tasks(sched);
@@ -817,44 +724,31 @@ static void end_with_a_mutex(void *mutex)
 	switchto_mutex_lock(mutex);
 }
 
-/* In a child, which it ends. */
-TEST(end_with_a_mutex_ends_the_program)
+static int run_to_the_end(void *mutex)
 {
-	int status;
-	pid_t child = fork();
+	struct switchto_sched *sched = new_sched(NULL);
 
-	if (!child) {
-		const struct rlimit none = { 0 };
-		struct switchto_mutex mutex = { 0 };
-
-		setrlimit(RLIMIT_CORE, &none);
-		signal(SIGABRT, SIG_DFL);
-		if (!freopen("/dev/null", "w", stderr))
-			_exit(2);
-		struct switchto_sched *sched = new_sched(NULL);
-
-		spawn(sched, end_with_a_mutex, &mutex);
-		switchto_sched_run(sched);
-		_exit(0);
-	}
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_true(WIFSIGNALED(status));
-	assert_int_equal(WTERMSIG(status), SIGABRT);
+	spawn(sched, end_with_a_mutex, mutex);
+	switchto_sched_run(sched);
+	return 0;
 }
 
-static void *run_beside(void *sched)
+TEST(end_with_a_mutex_ends_the_program)
+{
+	struct switchto_mutex mutex = { 0 };
+
+	assert_int_equal(run_aborting_child(run_to_the_end, &mutex), 128 + SIGABRT);
+}
+
+static void run_beside(void *sched)
 {
 	CHECK_ERR(&verdict, switchto_sched_run(sched), EBUSY);
-	return NULL;
 }
 
 static void run_twice(void *sched)
 {
-	pthread_t thread;
-
 	CHECK_ERR(&verdict, switchto_sched_run(sched), EPERM);
-	CHECK_EQ(&verdict, pthread_create(&thread, NULL, run_beside, sched), 0);
-	pthread_join(thread, NULL);
+	pthread_join(start_thread(run_beside, sched), NULL);
 	CHECK_ERR(&verdict, switchto_sched_destroy(sched), EBUSY);
 }
 

@@ -14,34 +14,22 @@ static unsigned int threads(void)
 
 static struct switchto_sched *with_threads(unsigned int most, unsigned int idle, unsigned int flags)
 {
-	const struct switchto_sched_options options = {
-		.size = sizeof(options),
-		.slots = slots,
-		.flags = flags,
-		.max_threads = most,
-		.idle_threads = idle,
-	};
-	struct switchto_sched *sched;
-
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
-	return sched;
+	return SCHED(.slots = slots, .flags = flags, .max_threads = most, .idle_threads = idle);
 }
 
 enum { MOST = 3, CAPPED = 1000 };
 
-static atomic_int begun, ended;
+static PER_TEST atomic_int begun, ended;
 static unsigned int others; /* threads that run no tasks */
 
 static void use_a_thread(void *arg)
 {
-	const struct timespec at = in(20000);
-
 	CHECK(&verdict, atomic_fetch_add(&begun, 1) < MOST);
 	CHECK(&verdict, threads() <= others + MOST);
 	if ((uintptr_t)arg % 3 == 0)
 		CHECK_EQ(&verdict, switchto_yield(), 0);
 	if ((uintptr_t)arg % 5 == 0)
-		CHECK_EQ(&verdict, switchto_sleep_until(&at), 0);
+		sleep_for(20000);
 	atomic_fetch_sub(&begun, 1);
 	atomic_fetch_add(&ended, 1);
 }
@@ -98,12 +86,11 @@ static void say_unparked(void *arg)
 }
 
 /* All threads are taken, by tasks of any slots. Those of all others wait for them. */
-static void *unpark_them(void *sched)
+static void unpark_them(void *sched)
 {
 	struct switchto_task *cancelled, *unparked;
 
-	while (atomic_load(&begun) < MOST)
-		sched_yield();
+	AWAIT(atomic_load(&begun) >= MOST);
 	cancelled = spawn_handle(sched, say_cancelled, NULL);
 	unparked = spawn_handle(sched, say_unparked, NULL);
 	for (uintptr_t i = 0; i < 10; i++)
@@ -115,7 +102,6 @@ static void *unpark_them(void *sched)
 	CHECK_EQ(&verdict, switchto_sched_stop(sched, SWITCHTO_STOP_CANCEL), 0);
 	CHECK_EQ(&verdict, switchto_join(cancelled), 0);
 	CHECK_EQ(&verdict, switchto_join(unparked), 0);
-	return NULL;
 }
 
 TEST(tasks_held)
@@ -123,11 +109,10 @@ TEST(tasks_held)
 	struct switchto_sched *sched = with_threads(MOST, 0, 0);
 	pthread_t thread;
 
-	atomic_store(&begun, 0);
 	atomic_store(&ended, 0);
 	for (int i = 0; i < MOST; i++)
 		spawn(sched, park_told_or_cancelled, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, unpark_them, sched), 0);
+	thread = start_thread(unpark_them, sched);
 	assert_int_equal(switchto_sched_run(sched), 0);
 	pthread_join(thread, NULL);
 	assert_int_equal(switchto_sched_destroy(sched), 0);
@@ -136,35 +121,27 @@ TEST(tasks_held)
 }
 
 /* The last thread that has a task is not of the slot whose tasks wait. */
-static void *unpark_one_by_one(void *sched)
+static void unpark_one_by_one(void *sched)
 {
-	while (atomic_load(&begun) < MOST)
-		sched_yield();
+	AWAIT(atomic_load(&begun) >= MOST);
 	for (uintptr_t i = 0; i < 20; i++)
 		spawn(sched, park_told_or_cancelled, NULL);
 	for (int i = 0; i < MOST; i++) {
 		const int before = atomic_load(&begun);
 
 		CHECK_EQ(&verdict, switchto_unpark(parkers[i]), 0);
-		while (atomic_load(&begun) == before)
-			sched_yield();
+		AWAIT(atomic_load(&begun) != before);
 	}
 	CHECK_EQ(&verdict, switchto_sched_stop(sched, SWITCHTO_STOP_CANCEL), 0);
-	return NULL;
 }
 
 TEST(threads_go_to_other_slots)
 {
 	struct switchto_sched *sched = with_threads(MOST, 0, 0);
-	pthread_t thread;
 
-	atomic_store(&begun, 0);
 	for (int i = 0; i < MOST; i++)
 		parkers[i] = spawn_handle(sched, park_told_or_cancelled, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, unpark_one_by_one, sched), 0);
-	assert_int_equal(switchto_sched_run(sched), 0);
-	pthread_join(thread, NULL);
-	run_in_time(sched);
+	run_with_thread(sched, unpark_one_by_one, sched);
 }
 
 static void park_at_once(void *arg)
@@ -183,14 +160,12 @@ static void unpark_first(void *arg)
 }
 
 /* When the other thread has nothing to do, and waits for events of its slot. */
-static void *spawn_on_another(void *sched)
+static void spawn_on_another(void *sched)
 {
-	while (!atomic_load(&ended))
-		sched_yield();
+	AWAIT(atomic_load(&ended));
 	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 	CHECK_EQ(&verdict, switchto_spawn_on(sched, (int)slots - 1, unpark_first, NULL, NULL, NULL),
 		 0);
-	return NULL;
 }
 
 TEST(free_thread_goes_to_another_slot)
@@ -198,10 +173,9 @@ TEST(free_thread_goes_to_another_slot)
 	struct switchto_sched *sched = with_threads(2, 0, 0);
 	pthread_t thread;
 
-	atomic_store(&ended, 0);
 	assert_int_equal(switchto_spawn_on(sched, 0, park_at_once, NULL, NULL, &parkers[0]), 0);
 	assert_int_equal(switchto_spawn_on(sched, 0, end_at_once, NULL, NULL, NULL), 0);
-	assert_int_equal(pthread_create(&thread, NULL, spawn_on_another, sched), 0);
+	thread = start_thread(spawn_on_another, sched);
 	run_in_time(sched);
 	pthread_join(thread, NULL);
 }
@@ -209,7 +183,7 @@ TEST(free_thread_goes_to_another_slot)
 enum { BURST = 40 };
 
 static pthread_key_t key;
-static atomic_int destroyed;
+static PER_TEST atomic_int destroyed;
 
 static void count_destroyed(void *value)
 {
@@ -228,7 +202,6 @@ static void have_bursts(void *arg)
 {
 	const unsigned int before = threads();
 	struct switchto_task *tasks[BURST];
-	struct timespec at;
 
 	for (int round = 0; round < 2; round++) {
 		for (int i = 0; i < BURST; i++)
@@ -241,8 +214,7 @@ static void have_bursts(void *arg)
 		for (int i = 0; i < BURST; i++)
 			CHECK_EQ(&verdict, switchto_join(tasks[i]), 0);
 		do {
-			at = in(NSEC_PER_SEC / 10);
-			CHECK_EQ(&verdict, switchto_sleep_until(&at), 0);
+			sleep_for(NSEC_PER_SEC / 10);
 		} while (threads() > before + 2 + 2 * slots);
 	}
 	CHECK(&verdict, atomic_load(&destroyed) >= 2 * (BURST - 2 - 2 * (int)slots));
@@ -253,7 +225,6 @@ TEST(idle_threads_end)
 	struct switchto_sched *sched = with_threads(0, 2, 0);
 
 	assert_int_equal(pthread_key_create(&key, count_destroyed), 0);
-	atomic_store(&destroyed, 0);
 	atomic_store(&begun, 0);
 	spawn(sched, have_bursts, NULL);
 	run_in_time(sched);
@@ -275,9 +246,8 @@ static void look_at_guard(void *arg)
 
 static size_t guard_with(ssize_t guard_size)
 {
-	const struct switchto_sched_options options = { .size = sizeof(options),
-							.slots = slots,
-							.guard_size = guard_size };
+	const struct switchto_sched_options options = OPTIONS(.slots = slots,
+							      .guard_size = guard_size);
 	struct switchto_sched *sched;
 
 	if (switchto_sched_create(&sched, &options))
@@ -325,8 +295,7 @@ static unsigned int named(const char *name)
 static void look_at_names(void *arg)
 {
 	CHECK_EQ(&verdict, named("server-with-a-l"), 1);
-	while (!named("server-with/mon"))
-		CHECK_EQ(&verdict, switchto_yield(), 0);
+	YIELD_UNTIL(named("server-with/mon"));
 	for (unsigned int i = 1; i < slots; i++) {
 		char name[32];
 
@@ -339,12 +308,8 @@ static void look_at_names(void *arg)
 TEST(names)
 {
 	char name[] = "server-with-a-long-name";
-	const struct switchto_sched_options options = { .size = sizeof(options),
-							.slots = slots,
-							.name = name };
-	struct switchto_sched *sched;
+	struct switchto_sched *sched = SCHED(.slots = slots, .name = name);
 
-	assert_int_equal(switchto_sched_create(&sched, &options), 0);
 	memset(name, 0, sizeof(name));
 	spawn(sched, look_at_names, NULL);
 	run_tasks(sched);

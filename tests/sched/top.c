@@ -2,17 +2,6 @@
 /* What tools/switchto-top says of schedulers whose figures are known, of their end, and of lies. */
 #include "sched.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 static char out[65536];
 
 /* As @user, if not 0: its status; out: what it wrote. */
@@ -150,7 +139,7 @@ static void count(struct switchto_sched *sched, double *runs, double *retakes)
 	}
 }
 
-static void *look(void *arg)
+static void look(void *arg)
 {
 	struct switchto_sched *sched = arg;
 	double switches, runs, retakes, before;
@@ -182,7 +171,6 @@ static void *look(void *arg)
 	CHECK(&verdict, top(0, "-n 1 --interval 0.02", getpid()) == 0 && !strchr(out, '\033'));
 	atomic_store(&over, true);
 	switchto_sched_stop(sched, SWITCHTO_STOP_CANCEL);
-	return NULL;
 }
 
 TEST(known)
@@ -316,8 +304,7 @@ TEST(forks)
 	assert_null(strstr(out, "\"policy\": \"edf\""));
 	assert_non_null(strstr(out, "\"policy\": \"fifo\""));
 	end(pid);
-	close(ready[0]);
-	close(ready[1]);
+	close_both(ready);
 	assert_int_equal(switchto_sched_destroy(sched), 0);
 }
 

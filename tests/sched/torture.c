@@ -16,13 +16,10 @@
 
 #include <inttypes.h>
 #include <linux/io_uring.h>
-#include <poll.h>
 #include <sys/file.h>
 #include <sys/socket.h>
-#include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 
 enum { MUTEXES = 3, CHANS = 3, PAIRS = 2, WORKERS = 24, HELPERS = 2, TOKENS = 3 };
 
@@ -1089,10 +1086,7 @@ static void step_some(struct actor *a)
 
 static void play_round(uint64_t seed, unsigned int slots_wanted)
 {
-	static const struct switchto_policy *const policies[] = { &switchto_fifo,
-								  &switchto_priority, &switchto_edf,
-								  &switchto_fair };
-	struct switchto_sched_options options = { .size = sizeof(options) };
+	struct switchto_sched_options options = OPTIONS(.slots = 0);
 	unsigned int files = entries("/proc/self/fd");
 	struct actor a;
 
@@ -1103,7 +1097,7 @@ static void play_round(uint64_t seed, unsigned int slots_wanted)
 	options.slots = 1 + roll(&a, 4);
 	if (slots_wanted)
 		options.slots = slots_wanted;
-	options.policy = policies[roll(&a, 4)];
+	options.policy = all_policies[roll(&a, 4)];
 	options.flags = roll(&a, 4);
 	options.idle_threads = roll(&a, 3);
 	options.guard_size = roll(&a, 4) ? 0 : SWITCHTO_NO_GUARD;

@@ -2,16 +2,7 @@
 /* Traces: begun and ended at any time; files that can't be; names; children. */
 #include "sched.h"
 
-#include <fcntl.h>
 #include <spawn.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* Not of the file system of the machine's root, which may be 9p. */
 static char folder[] = "/dev/shm/sched-trace-XXXXXX";
@@ -47,8 +38,7 @@ static int check_trace(const char *file)
 
 static void refused(const char *file, size_t bytes, int error)
 {
-	assert_int_equal(switchto_trace_start(file, bytes), -1);
-	assert_int_equal(errno, error);
+	CHECK_ERR(&verdict, switchto_trace_start(file, bytes), error);
 }
 
 TEST(refuses)
@@ -70,8 +60,7 @@ TEST(refuses)
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	refused(path, 0, EFBIG);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
-	assert_int_equal(switchto_trace_stop(), -1);
-	assert_int_equal(errno, EINVAL);
+	CHECK_ERR(v, switchto_trace_stop(), EINVAL);
 	assert_int_equal(switchto_trace_start(path, 1 << 20), 0);
 	refused(other, 0, EBUSY);
 	assert_int_equal(switchto_trace_stop(), 0);
@@ -83,8 +72,7 @@ static atomic_bool over;
 
 static void yield_all(void *arg)
 {
-	while (!atomic_load(&over))
-		CHECK_EQ(&verdict, switchto_yield(), 0);
+	YIELD_UNTIL(atomic_load(&over));
 }
 
 static void park_all(void *arg)
@@ -98,7 +86,7 @@ static void park_all(void *arg)
 }
 
 /* Slots that run, that sleep, and with little room. */
-static void *start_and_stop(void *arg)
+static void start_and_stop(void *arg)
 {
 	for (int i = 0; i < LOOPS(40); i++) {
 		CHECK_EQ(&verdict, switchto_trace_start(path, i % 3 ? 1 << 20 : 65536 * 4), 0);
@@ -108,7 +96,6 @@ static void *start_and_stop(void *arg)
 			CHECK_EQ(&verdict, check_trace(path), 0);
 	}
 	atomic_store(&over, true);
-	return NULL;
 }
 
 static void restart(const struct switchto_policy *policy, unsigned int flags)
@@ -160,8 +147,7 @@ static void unnamed(void *arg)
 
 TEST(names)
 {
-	assert_int_equal(switchto_task_name("thread"), -1);
-	assert_int_equal(errno, EPERM);
+	CHECK_ERR(v, switchto_task_name("thread"), EPERM);
 	for (int i = 0; i < 8; i++) {
 		add_task(named, NULL);
 		add_task(unnamed, NULL);
@@ -227,7 +213,7 @@ TEST(child)
 
 static atomic_bool starts_programs;
 
-static void *start_programs(void *unused)
+static void start_programs(void *unused)
 {
 	char *const none[] = { NULL }, *const arguments[] = { "true", NULL };
 	pid_t pid;
@@ -235,7 +221,6 @@ static void *start_programs(void *unused)
 	while (atomic_load(&starts_programs))
 		if (!posix_spawn(&pid, "/bin/true", NULL, NULL, arguments, none))
 			waitpid(pid, NULL, 0);
-	return unused;
 }
 
 /* A program that is about to begin has all files open. */
@@ -245,7 +230,7 @@ TEST(again_beside_programs)
 
 	begin_files();
 	atomic_store(&starts_programs, true);
-	assert_int_equal(pthread_create(&starter, NULL, start_programs, NULL), 0);
+	starter = start_thread(start_programs, NULL);
 	for (int i = 0; i < 100; i++) {
 		CHECK_EQ(&verdict, switchto_trace_start(path, 1 << 20), 0);
 		CHECK_EQ(&verdict, switchto_trace_stop(), 0);

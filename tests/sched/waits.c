@@ -3,9 +3,8 @@
 #include "sched.h"
 
 #include <malloc.h>
-#include <poll.h>
 
-static struct switchto_mutex mutex;
+static PER_TEST struct switchto_mutex mutex;
 static struct switchto_task *target;
 
 static struct timespec long_ago(void)
@@ -15,7 +14,7 @@ static struct timespec long_ago(void)
 
 /* --- timed joins --- */
 
-static void sleep_for(void *ns)
+static void doze(void *ns)
 {
 	const struct timespec at = in((long long)(intptr_t)ns);
 
@@ -27,12 +26,12 @@ static void join_in_time(void *arg)
 {
 	const struct timespec bad = { .tv_nsec = -1 }, past = long_ago();
 	struct timespec at = in(5 * MSEC);
-	struct switchto_task *task = spawn_handle(NULL, sleep_for, (void *)(50 * MSEC));
+	struct switchto_task *task = spawn_handle(NULL, doze, (void *)(50 * MSEC));
 
 	CHECK_ERR(&verdict, switchto_join_until(task, &bad), EINVAL);
 	CHECK_ERR(&verdict, switchto_join_until(task, &past), ETIMEDOUT);
 	CHECK_ERR(&verdict, switchto_join_until(task, &at), ETIMEDOUT);
-	CHECK(&verdict, now_ns() >= at.tv_sec * NSEC_PER_SEC + at.tv_nsec);
+	CHECK(&verdict, has_passed(&at));
 	/* The handle is still the caller's. */
 	CHECK_EQ(&verdict, switchto_join_until(task, NULL), 0);
 	CHECK_ERR(&verdict, switchto_join_until(task, NULL), EINVAL);
@@ -40,19 +39,17 @@ static void join_in_time(void *arg)
 	CHECK_ERR(&verdict, switchto_join_until(NULL, NULL), EINVAL);
 
 	/* One that has ended is joined, however late it is. */
-	task = spawn_handle(NULL, sleep_for, 0);
-	while (!switchto_unpark(task))
-		CHECK_EQ(&verdict, switchto_yield(), 0);
+	task = spawn_handle(NULL, doze, 0);
+	YIELD_UNTIL(switchto_unpark(task));
 	CHECK_EQ(&verdict, switchto_join_until(task, &past), 0);
 }
 
-static void *join_as_a_thread(void *task)
+static void join_as_a_thread(void *task)
 {
 	const struct timespec at = in(5 * MSEC);
 
 	CHECK_ERR(&verdict, switchto_join_until(task, &at), ETIMEDOUT);
 	CHECK_EQ(&verdict, switchto_join_until(task, NULL), 0);
-	return NULL;
 }
 
 TEST(timed_joins)
@@ -60,9 +57,7 @@ TEST(timed_joins)
 	pthread_t thread;
 
 	add_task(join_in_time, NULL);
-	assert_int_equal(pthread_create(&thread, NULL, join_as_a_thread,
-					add_handle(sleep_for, (void *)(200 * MSEC))),
-			 0);
+	thread = start_thread(join_as_a_thread, add_handle(doze, (void *)(200 * MSEC)));
 	run_added_in_time();
 	pthread_join(thread, NULL);
 	verdict_assert(&verdict);
@@ -74,7 +69,7 @@ static void join_at_the_end(void *arg)
 	uint32_t dice = 1;
 
 	for (int i = 0; i < LOOPS(2000); i++) {
-		struct switchto_task *task = spawn_handle(NULL, sleep_for,
+		struct switchto_task *task = spawn_handle(NULL, doze,
 							  (void *)(random_next(&dice) % 50 * USEC));
 		int result;
 
@@ -100,7 +95,7 @@ TEST(joins_race)
 static void hold(void *ns)
 {
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
-	sleep_for(ns);
+	doze(ns);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 }
 
@@ -123,7 +118,7 @@ static void lock_in_time(void *arg)
 	at = in(5 * MSEC);
 	CHECK_ERR(&verdict, switchto_mutex_lock_until(&mutex, &past), ETIMEDOUT);
 	CHECK_ERR(&verdict, switchto_mutex_lock_until(&mutex, &at), ETIMEDOUT);
-	CHECK(&verdict, now_ns() >= at.tv_sec * NSEC_PER_SEC + at.tv_nsec);
+	CHECK(&verdict, has_passed(&at));
 	/* Nothing but its deadline ends it. */
 	at = in(10 * MSEC);
 	CHECK_EQ(&verdict, switchto_cancel(switchto_task_self()), 0);
@@ -143,7 +138,6 @@ static void lock_in_time(void *arg)
 
 TEST(timed_locks)
 {
-	mutex = (struct switchto_mutex){ 0 };
 	run_task_in_time(lock_in_time, NULL);
 }
 
@@ -175,18 +169,12 @@ static void lock_now_and_then(void *arg)
 		if (switchto_mutex_lock_until(&mutex, random_next(&dice) % 4 ? &at : NULL)) {
 			CHECK_EQ(&verdict, errno, ETIMEDOUT);
 			if (switchto_task_self() && !(random_next(&dice) % 16))
-				sleep_for(0);
+				doze(0);
 			continue;
 		}
 		count(&dice);
 		counted++;
 	}
-}
-
-static void *lock_as_a_thread(void *arg)
-{
-	lock_now_and_then(arg);
-	return NULL;
 }
 
 static void locks_race_with(struct switchto_mutex kind)
@@ -198,9 +186,7 @@ static void locks_race_with(struct switchto_mutex kind)
 	for (uintptr_t i = 0; i < LOCKERS; i++)
 		add_task(lock_now_and_then, (void *)i);
 	for (uintptr_t i = 0; i < LOCKING_THREADS; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, lock_as_a_thread,
-						(void *)(i + 100)),
-				 0);
+		threads[i] = start_thread(lock_now_and_then, (void *)(i + 100));
 	run_added_in_time();
 	for (int i = 0; i < LOCKING_THREADS; i++)
 		pthread_join(threads[i], NULL);
@@ -216,7 +202,7 @@ TEST(locks_race)
 	locks_race_with((struct switchto_mutex)SWITCHTO_MUTEX_STRICT);
 }
 
-static char order[8];
+static PER_TEST char order[8];
 
 static void lock_and_say(void *name)
 {
@@ -225,7 +211,7 @@ static void lock_and_say(void *name)
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 }
 
-static atomic_int late;
+static PER_TEST atomic_int late;
 static _Atomic pid_t again;
 
 /* @name tells when it has been late once. */
@@ -260,14 +246,14 @@ static void keep_places(void *arg)
 	spawn(NULL, lock_once_in_vain, NULL);
 	first = spawn_handle(NULL, lock_at_second_try, "a");
 	while (atomic_load(&late) < 2)
-		sleep_for((void *)MSEC);
+		doze((void *)MSEC);
 	before = __atomic_load_n(&mutex.word, __ATOMIC_RELAXED);
 	task = spawn_handle(NULL, lock_and_say, "b");
 	while (__atomic_load_n(&mutex.word, __ATOMIC_RELAXED) == before)
-		sleep_for((void *)MSEC);
+		doze((void *)MSEC);
 	CHECK_EQ(&verdict, switchto_unpark(first), 0);
 	while (!atomic_load(&again) || thread_state(atomic_load(&again)) != 'S')
-		sleep_for((void *)MSEC);
+		doze((void *)MSEC);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 	CHECK_EQ(&verdict, switchto_join(first), 0);
 	CHECK_EQ(&verdict, switchto_join(task), 0);
@@ -277,8 +263,6 @@ static void keep_places(void *arg)
 TEST(places_kept)
 {
 	mutex = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
-	memset(order, 0, sizeof(order));
-	atomic_store(&late, 0);
 	atomic_store(&again, 0);
 	run_task_in_time(keep_places, NULL);
 }
@@ -317,7 +301,6 @@ static void hold_all(void *arg)
 
 TEST(nothing_piles_up)
 {
-	mutex = (struct switchto_mutex){ 0 };
 	run_task_in_time(hold_all, NULL);
 }
 
@@ -338,11 +321,11 @@ static void wait_in_a_shield(void *arg)
 	CHECK_EQ(&verdict, switchto_yield(), 0);
 	CHECK_ERR(&verdict, switchto_park(&soon), ETIMEDOUT);
 	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
-	task = spawn_handle(NULL, sleep_for, (void *)(5 * MSEC));
+	task = spawn_handle(NULL, doze, (void *)(5 * MSEC));
 	/* A join that no cancellation ends. */
 	CHECK_EQ(&verdict, switchto_join(task), 0);
 	CHECK_EQ(&verdict, pipe(pipes), 0);
-	task = spawn_handle(NULL, sleep_for, (void *)MSEC);
+	task = spawn_handle(NULL, doze, (void *)MSEC);
 	CHECK_ERR(&verdict, switchto_read(pipes[0], &byte, 1, &soon), ETIMEDOUT);
 	CHECK_EQ(&verdict, switchto_shield_end(), 0);
 	CHECK_EQ(&verdict, switchto_join(task), 0);
@@ -353,16 +336,13 @@ static void wait_in_a_shield(void *arg)
 	CHECK_ERR(&verdict, switchto_yield(), ECANCELED);
 	CHECK_ERR(&verdict, switchto_park(NULL), ECANCELED);
 	CHECK_ERR(&verdict, switchto_read(pipes[0], &byte, 1, NULL), ECANCELED);
-	CHECK_EQ(&verdict, switchto_close(pipes[0]), 0);
-	CHECK_EQ(&verdict, switchto_close(pipes[1]), 0);
+	close_known(pipes);
 }
 
 TEST(shields)
 {
-	assert_int_equal(switchto_shield_begin(), -1);
-	assert_int_equal(errno, EPERM);
-	assert_int_equal(switchto_shield_end(), -1);
-	assert_int_equal(errno, EPERM);
+	CHECK_ERR(v, switchto_shield_begin(), EPERM);
+	CHECK_ERR(v, switchto_shield_end(), EPERM);
 	run_task_in_time(wait_in_a_shield, NULL);
 }
 
@@ -380,12 +360,11 @@ static void shield_now(void *arg)
 	bool cancelled;
 
 	for (unsigned int i = random_next(&dice) % 4; i; i--)
-		sleep_for((void *)(random_next(&dice) % 20 * USEC));
+		doze((void *)(random_next(&dice) % 20 * USEC));
 	CHECK_EQ(&verdict, switchto_shield_begin(), 0);
 	at = in(random_next(&dice) % 50 * USEC);
 	CHECK_ERR(&verdict, switchto_park(&at), ETIMEDOUT);
-	at = in(random_next(&dice) % 50 * USEC);
-	CHECK_EQ(&verdict, switchto_sleep_until(&at), 0);
+	sleep_for(random_next(&dice) % 50 * USEC);
 	CHECK_EQ(&verdict, switchto_shield_end(), 0);
 	do {
 		at = in(NSEC_PER_SEC / 10);
@@ -403,7 +382,7 @@ static void cancel_many(void *arg)
 		struct switchto_task *other;
 
 		if (random_next(&dice) % 2)
-			sleep_for((void *)(random_next(&dice) % 60 * USEC));
+			doze((void *)(random_next(&dice) % 60 * USEC));
 		other = spawn_handle(NULL, cancel_once, task);
 		CHECK_EQ(&verdict, switchto_join(other), 0);
 		CHECK_EQ(&verdict, switchto_join(task), 0);
@@ -419,7 +398,7 @@ TEST(shields_race)
 
 /* --- cases that are off --- */
 
-static void select_some(void *arg)
+TEST_IN_TASK(cases_off)
 {
 	struct switchto_chan *chan;
 	int item = 7, got = 0;
@@ -434,7 +413,7 @@ static void select_some(void *arg)
 	CHECK_ERR(&verdict, switchto_select(cases, 3, NULL), EINVAL);
 	CHECK_ERR(&verdict, switchto_select(cases, 3, &past), ETIMEDOUT);
 	CHECK_ERR(&verdict, switchto_select(cases, 3, &soon), ETIMEDOUT);
-	CHECK(&verdict, now_ns() >= soon.tv_sec * NSEC_PER_SEC + soon.tv_nsec);
+	CHECK(&verdict, has_passed(&soon));
 	cases[1].chan = chan;
 	CHECK_ERR(&verdict, switchto_select(cases, 3, &past), ETIMEDOUT);
 	CHECK_EQ(&verdict, switchto_chan_send(chan, &item, NULL), 0);
@@ -443,11 +422,6 @@ static void select_some(void *arg)
 	CHECK_EQ(&verdict, switchto_chan_destroy(chan), 0);
 	CHECK_ERR(&verdict, switchto_chan_send(NULL, &item, &soon), EINVAL);
 	CHECK_ERR(&verdict, switchto_chan_recv(NULL, &got, &soon), EINVAL);
-}
-
-TEST(cases_off)
-{
-	run_task_in_time(select_some, NULL);
 }
 
 /* --- descriptors and channels --- */
@@ -461,16 +435,15 @@ static void open_both(void)
 	assert_int_equal(switchto_chan_create(&chan, sizeof(int), 0), 0);
 }
 
-static void close_both(void)
+static void end_both(void)
 {
-	assert_int_equal(close(pipes[0]), 0);
-	assert_int_equal(close(pipes[1]), 0);
+	close_both(pipes);
 	assert_int_equal(switchto_chan_destroy(chan), 0);
 }
 
 static void write_later(void *arg)
 {
-	sleep_for((void *)MSEC);
+	doze((void *)MSEC);
 	CHECK_EQ(&verdict, switchto_write(pipes[1], "x", 1, NULL), 1);
 }
 
@@ -478,7 +451,7 @@ static void send_later(void *arg)
 {
 	const int item = 7;
 
-	sleep_for((void *)MSEC);
+	doze((void *)MSEC);
 	CHECK_EQ(&verdict, switchto_chan_send(chan, &item, NULL), 0);
 }
 
@@ -501,7 +474,7 @@ static void select_either(void *arg)
 
 	CHECK_ERR(&verdict, switchto_select(cases, 4, &past), ETIMEDOUT);
 	CHECK_ERR(&verdict, switchto_select(cases, 4, &soon), ETIMEDOUT);
-	CHECK(&verdict, now_ns() >= soon.tv_sec * NSEC_PER_SEC + soon.tv_nsec);
+	CHECK(&verdict, has_passed(&soon));
 	spawn(NULL, write_later, NULL);
 	CHECK_EQ(&verdict, switchto_select(cases, 4, NULL), 0);
 	CHECK_EQ(&verdict, poll_in.revents, POLLIN);
@@ -550,16 +523,15 @@ TEST(either)
 	struct switchto_case c = { .op = SWITCHTO_POLL };
 
 	open_both();
-	assert_int_equal(switchto_select(&c, 1, NULL), -1);
-	assert_int_equal(errno, EPERM);
+	CHECK_ERR(v, switchto_select(&c, 1, NULL), EPERM);
 	run_task_in_time(select_either, NULL);
-	close_both();
+	end_both();
 }
 
 /* The descriptor is closed meanwhile, and its number used at once. */
 static void close_later(void *arg)
 {
-	sleep_for((void *)MSEC);
+	doze((void *)MSEC);
 	CHECK_EQ(&verdict, switchto_close(pipes[0]), 0);
 	CHECK_EQ(&verdict, dup2(pipes[1], pipes[0]), pipes[0]);
 }
@@ -578,7 +550,7 @@ TEST(closed_in_select)
 {
 	open_both();
 	run_task_in_time(select_closed, NULL);
-	close_both();
+	end_both();
 }
 
 /* Several wait for the same descriptor: with a select, with a read. */
@@ -604,7 +576,7 @@ static void share(void *arg)
 
 	for (int i = 0; i < 6; i++)
 		tasks[i] = spawn_handle(NULL, i % 2 ? read_one : select_one, NULL);
-	sleep_for((void *)(5 * MSEC));
+	doze((void *)(5 * MSEC));
 	/* For the readers, and one that stays. */
 	CHECK_EQ(&verdict, switchto_write(pipes[1], "1234", 4, NULL), 4);
 	for (int i = 0; i < 6; i++)
@@ -615,13 +587,13 @@ TEST(select_shares)
 {
 	open_both();
 	run_task_in_time(share, NULL);
-	close_both();
+	end_both();
 }
 
 /* Bytes and items come at any moment. Each is taken once. */
 enum { THINGS = 3000, FEEDERS = 2 };
 
-static atomic_int taken;
+static PER_TEST atomic_int taken;
 
 static void feed(void *arg)
 {
@@ -633,7 +605,7 @@ static void feed(void *arg)
 		else
 			CHECK_EQ(&verdict, switchto_chan_send(chan, &i, NULL), 0);
 		if (!(random_next(&dice) % 4))
-			sleep_for((void *)(random_next(&dice) % 30 * USEC));
+			doze((void *)(random_next(&dice) % 30 * USEC));
 	}
 }
 
@@ -667,12 +639,11 @@ static void take_all(void *arg)
 TEST(select_races)
 {
 	open_both();
-	atomic_store(&taken, 0);
 	for (uintptr_t i = 0; i < FEEDERS; i++) {
 		add_task(feed, (void *)i);
 		add_task(take_all, (void *)(i + 10));
 	}
 	run_added_in_time();
 	assert_int_equal(atomic_load(&taken), FEEDERS * LOOPS(THINGS));
-	close_both();
+	end_both();
 }

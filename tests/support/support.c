@@ -76,11 +76,16 @@ const char *test_name(void **state)
 
 struct verdict *shared_verdict;
 
+/* The linker's, if there are such variables. */
+extern char __start_per_test[] __attribute__((weak)), __stop_per_test[] __attribute__((weak));
+
 static void run_case(void **state)
 {
 	const struct test *test = *state;
 	struct verdict v = { 0 };
 
+	if (__start_per_test)
+		memset(__start_per_test, 0, (size_t)(__stop_per_test - __start_per_test));
 	test->run(&v);
 	verdict_assert(&v);
 	if (shared_verdict)
@@ -173,6 +178,33 @@ void worker_start(struct worker *w, void (*body)(struct worker *w), void *arg)
 
 	if (error)
 		give_up("pthread_create: wanted a thread, got %s", strerror(error));
+}
+
+struct start {
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+static void *thread_main(void *arg)
+{
+	const struct start start = *(struct start *)arg;
+
+	free(arg);
+	start.fn(start.arg);
+	return NULL;
+}
+
+pthread_t start_thread(void (*fn)(void *arg), void *arg)
+{
+	struct start *start = malloc(sizeof(*start));
+	pthread_t thread;
+	int error;
+
+	*start = (struct start){ fn, arg };
+	error = pthread_create(&thread, NULL, thread_main, start);
+	if (error)
+		give_up("pthread_create: wanted a thread, got %s", strerror(error));
+	return thread;
 }
 
 void worker_release(struct worker *w)
@@ -379,6 +411,16 @@ int child_status(pid_t child)
 int run_child(int (*body)(void *arg), void *arg)
 {
 	return child_status(start_child(body, arg));
+}
+
+void abort_quietly(void)
+{
+	const struct rlimit none = { 0 };
+
+	setrlimit(RLIMIT_CORE, &none);
+	signal(SIGABRT, SIG_DFL);
+	/* Also in a handler. */
+	dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
 }
 
 void exec_self(const char *mode)

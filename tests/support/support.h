@@ -119,6 +119,9 @@ struct test {
 
 void add_test(struct test *test);
 
+/* Of a variable that is zero when a test begins: static PER_TEST atomic_int done; */
+#define PER_TEST __attribute__((section("per_test")))
+
 /* NULL, or one that is asserted at the end of each test, too. */
 extern struct verdict *shared_verdict;
 
@@ -153,6 +156,9 @@ void worker_start(struct worker *w, void (*body)(struct worker *w), void *arg);
 
 /* The same, but gives back the error number of pthread_create(). */
 int worker_try_start(struct worker *w, void (*body)(struct worker *w), void *arg);
+
+/* A thread without all that. */
+pthread_t start_thread(void (*fn)(void *arg), void *arg);
 
 /* A gate: the worker stands at await_release() until worker_release(). */
 void worker_release(struct worker *w);
@@ -225,6 +231,9 @@ int run_child(int (*body)(void *arg), void *arg);
 /* fork(), with a child that does not outlive its parent and has a watchdog. */
 pid_t start_child(int (*body)(void *arg), void *arg);
 int child_status(pid_t child);
+
+/* In a child that is to end by abort(): without a message and a core. */
+void abort_quietly(void);
 
 /* Replaces the calling process by this program, with @mode as its argument. */
 _Noreturn void exec_self(const char *mode);
