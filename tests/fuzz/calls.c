@@ -56,80 +56,62 @@ static const uint16_t kind_weights[KINDS] = {
 	[YIELD] = 10,	   [FORK] = 4,	     [END] = 15,    [EXEC] = 1,
 };
 
-/* What a number may be. */
-enum value {
-	CURRENT, /* what the word at uaddr holds */
-	NOT_CURRENT,
-	ZERO,
-	ONE,
-	TWO,
-	MANY,
-	ALL_BITS,
-	TID_SELF,
-	TID_SIBLING,
-	TID_ANY,
-	TID_FORMER,
-	TID_SELF_WAITERS,
-	TID_SIBLING_DIED,
-	TID_SUPERVISOR,
-	TID_LARGEST,
-	TID_TOO_LARGE,
-	RANDOM,
-	VALUES
-};
+/* What a number may be; its name, and how often it is chosen. */
+#define ALL_VALUES(X)                                                \
+	X(CURRENT, "current", 30) /* what the word at uaddr holds */ \
+	X(NOT_CURRENT, "not_current", 5)                             \
+	X(ZERO, "0", 20)                                             \
+	X(ONE, "1", 15)                                              \
+	X(TWO, "2", 3)                                               \
+	X(MANY, "INT_MAX", 3)                                        \
+	X(ALL_BITS, "~0", 2)                                         \
+	X(TID_SELF, "own_tid", 4)                                    \
+	X(TID_SIBLING, "sibling_tid", 12)                            \
+	X(TID_ANY, "any_tid", 5)                                     \
+	X(TID_FORMER, "former_tid", 3)                               \
+	X(TID_SELF_WAITERS, "own_tid|WAITERS", 2)                    \
+	X(TID_SIBLING_DIED, "sibling_tid|OWNER_DIED", 2)             \
+	X(TID_SUPERVISOR, "supervisor", 1)                           \
+	X(TID_LARGEST, "TID_MASK", 2)                                \
+	X(TID_TOO_LARGE, "TID_MASK+1", 2)                            \
+	X(RANDOM, "random", 4)
 
-static const char *const value_names[VALUES] = {
-	"current",
-	"not_current",
-	"0",
-	"1",
-	"2",
-	"INT_MAX",
-	"~0",
-	"own_tid",
-	"sibling_tid",
-	"any_tid",
-	"former_tid",
-	"own_tid|WAITERS",
-	"sibling_tid|OWNER_DIED",
-	"supervisor",
-	"TID_MASK",
-	"TID_MASK+1",
-	"random",
-};
+#define AS_ENUM(name, text, weight) name,
+#define AS_TEXT(name, text, weight) text,
+#define AS_WEIGHT(name, text, weight) weight,
 
-/* What the fourth argument may be. */
-enum moment {
-	NEVER,
-	AT_ONCE,
-	TINY,
-	SHORT,
-	LONGER,
-	HUGE_TIME,
-	SOON,
-	PAST,
-	NEGATIVE,
-	NSEC_BIG,
-	NSEC_NEGATIVE,
-	/* no timespec */
-	IN_HOLE,
-	IN_NONE,
-	IN_KERNEL,
-	ACROSS_EDGE,
-	IN_STORM,
-	/* a number, as FUTEX_REQUEUE has it */
-	NUMBER,
-	NUMBER_MAX,
-	NUMBER_ALL_BITS,
-	NUMBER_HIGH,
-	MOMENTS
-};
+enum value { ALL_VALUES(AS_ENUM) VALUES };
 
-static const char *const moment_names[MOMENTS] = {
-	"NULL", "0",	    "tiny",	 "short",   "longer", "huge",  "soon",
-	"past", "negative", "nsec>=1e9", "nsec<0",  "hole",   "none",  "kernel",
-	"edge", "storm",    "number",	 "INT_MAX", "~0",     "1<<32",
-};
+static const char *const value_names[VALUES] = { ALL_VALUES(AS_TEXT) };
+static const uint16_t value_weights[VALUES] = { ALL_VALUES(AS_WEIGHT) };
+
+/* The same of the fourth argument. */
+#define ALL_MOMENTS(X)                                                  \
+	X(NEVER, "NULL", 40)                                            \
+	X(AT_ONCE, "0", 6)                                              \
+	X(TINY, "tiny", 20)                                             \
+	X(SHORT, "short", 20)                                           \
+	X(LONGER, "longer", 10)                                         \
+	X(HUGE_TIME, "huge", 3)                                         \
+	X(SOON, "soon", 8)                                              \
+	X(PAST, "past", 4)                                              \
+	X(NEGATIVE, "negative", 3)                                      \
+	X(NSEC_BIG, "nsec>=1e9", 3)                                     \
+	X(NSEC_NEGATIVE, "nsec<0", 2) /* no timespec */                 \
+	X(IN_HOLE, "hole", 2)                                           \
+	X(IN_NONE, "none", 2)                                           \
+	X(IN_KERNEL, "kernel", 2)                                       \
+	X(ACROSS_EDGE, "edge", 2)                                       \
+	X(IN_STORM, "storm", 2) /* a number, as FUTEX_REQUEUE has it */ \
+	X(NUMBER, "number", 6)                                          \
+	X(NUMBER_MAX, "INT_MAX", 1)                                     \
+	X(NUMBER_ALL_BITS, "~0", 1)                                     \
+	X(NUMBER_HIGH, "1<<32", 2)
+
+enum moment { ALL_MOMENTS(AS_ENUM) MOMENTS };
+
+static const char *const moment_names[MOMENTS] = { ALL_MOMENTS(AS_TEXT) };
+static const uint16_t moment_weights[MOMENTS] = { ALL_MOMENTS(AS_WEIGHT) };
 
 struct call {
 	enum kind kind;
@@ -181,55 +163,12 @@ static struct where any_place(struct dice *dice)
 
 static enum value any_value(struct dice *dice)
 {
-	static const uint16_t weights[VALUES] = {
-		[CURRENT] = 30,
-		[NOT_CURRENT] = 5,
-		[ZERO] = 20,
-		[ONE] = 15,
-		[TWO] = 3,
-		[MANY] = 3,
-		[ALL_BITS] = 2,
-		[TID_SELF] = 4,
-		[TID_SIBLING] = 12,
-		[TID_ANY] = 5,
-		[TID_FORMER] = 3,
-		[TID_SELF_WAITERS] = 2,
-		[TID_SIBLING_DIED] = 2,
-		[TID_SUPERVISOR] = 1,
-		[TID_LARGEST] = 2,
-		[TID_TOO_LARGE] = 2,
-		[RANDOM] = 4,
-	};
-
-	return (enum value)weighted(dice, weights, VALUES);
+	return (enum value)weighted(dice, value_weights, VALUES);
 }
 
 static enum moment any_moment(struct dice *dice)
 {
-	static const uint16_t weights[MOMENTS] = {
-		[NEVER] = 40,
-		[AT_ONCE] = 6,
-		[TINY] = 20,
-		[SHORT] = 20,
-		[LONGER] = 10,
-		[HUGE_TIME] = 3,
-		[SOON] = 8,
-		[PAST] = 4,
-		[NEGATIVE] = 3,
-		[NSEC_BIG] = 3,
-		[NSEC_NEGATIVE] = 2,
-		[IN_HOLE] = 2,
-		[IN_NONE] = 2,
-		[IN_KERNEL] = 2,
-		[ACROSS_EDGE] = 2,
-		[IN_STORM] = 2,
-		[NUMBER] = 6,
-		[NUMBER_MAX] = 1,
-		[NUMBER_ALL_BITS] = 1,
-		[NUMBER_HIGH] = 2,
-	};
-
-	return (enum moment)weighted(dice, weights, MOMENTS);
+	return (enum moment)weighted(dice, moment_weights, MOMENTS);
 }
 
 static enum moment sane_moment(struct dice *dice)
@@ -733,51 +672,52 @@ static bool is_injected(int error)
 	return set.faults && (error == EFAULT || error == ENOMEM);
 }
 
-/* NULL, or what is wrong with the answer of a swap that waits. */
+/* NULL, or what is wrong with the answer of a swap that waits; @must: swap_refused(). */
 static const char *wait_fault(const struct call *call, const struct request *request,
-			      const struct answer *answer)
+			      const struct answer *answer, int must)
 {
 	static const int known[] = { EAGAIN, EFAULT, EINTR, ETIMEDOUT, EINVAL, 0 };
-	int must = swap_refused(call, request);
+	const int error = answer->ret < 0 ? answer->error : 0;
 
-	if (answer->ret > 0)
-		return "wanted 0 or an error";
-	if (answer->ret < 0 && is_injected(answer->error))
-		return NULL;
-	if (must > 0)
-		return answer->ret < 0 && answer->error == must ? NULL :
-								  "wanted to be refused, otherwise";
-	/* A timeout that could be read after all leads on to what is refused next. */
-	if (must < 0 && answer->ret < 0 && answer->error == ENOSYS &&
-	    call->op & (FUTEX_CLOCK_REALTIME | ROBUST_FLAGS))
-		return NULL;
-	if (answer->ret < 0 && !is_one_of(answer->error, known))
+	if (error && !is_one_of(error, known))
 		return "not an error of this operation";
 	if (must < 0)
 		return NULL;
-	if (answer->ret < 0 && answer->error == EINVAL && !request->uaddr2)
+	if (error == EINVAL && !request->uaddr2)
 		return "there is no waiter to be refused for";
-	if (!place_has_words((enum place)call->uaddr.place) &&
-	    !(answer->ret < 0 && (answer->error == EFAULT || answer->error == EINVAL)))
+	if (!place_has_words((enum place)call->uaddr.place) && error != EFAULT && error != EINVAL)
 		return "wanted EFAULT, uaddr can't be read";
-	if (answer->ret < 0 && answer->error == ETIMEDOUT && !request->time)
+	if (error == ETIMEDOUT && !request->time)
 		return "timed out without a timeout";
-	if (answer->ret < 0 && answer->error == ETIMEDOUT && answer->ns < request->least)
+	if (error == ETIMEDOUT && answer->ns < request->least)
 		return "timed out early";
-	if (answer->ret < 0 && answer->error == EFAULT && call->op & FUTEX_PRIVATE_FLAG &&
+	if (error == EFAULT && call->op & FUTEX_PRIVATE_FLAG &&
 	    place_is_steady((enum place)call->uaddr.place))
 		return "uaddr can be read, and what is at uaddr2 doesn't matter";
 	return NULL;
 }
 
 /* The same of one that only wakes, or does neither. */
-static const char *wake_only_fault(const struct call *call, const struct request *request,
-				   const struct answer *answer)
+static const char *wake_only_fault(const struct call *call, const struct answer *answer, int must)
 {
-	int must = swap_refused(call, request);
+	const int error = answer->ret < 0 ? answer->error : 0;
 
-	if (answer->ret > 1)
-		return "wanted 0, 1 or an error";
+	if (error && error != EINVAL && error != EFAULT)
+		return "not an error of this operation";
+	if (must < 0)
+		return error ? NULL : "wanted to be refused, a timeout is of a wait";
+	if (error == EFAULT && call->op & FUTEX_PRIVATE_FLAG)
+		return "a private futex need not be mapped to be woken";
+	return NULL;
+}
+
+static const char *swap_fault(const struct call *call, const struct request *request,
+			      const struct answer *answer)
+{
+	const int must = swap_refused(call, request);
+
+	if (answer->ret > (request->uaddr ? 0 : 1))
+		return request->uaddr ? "wanted 0 or an error" : "wanted 0, 1 or an error";
 	if (answer->ret < 0 && is_injected(answer->error))
 		return NULL;
 	if (must > 0)
@@ -787,13 +727,8 @@ static const char *wake_only_fault(const struct call *call, const struct request
 	if (must < 0 && answer->ret < 0 && answer->error == ENOSYS &&
 	    call->op & (FUTEX_CLOCK_REALTIME | ROBUST_FLAGS))
 		return NULL;
-	if (answer->ret < 0 && answer->error != EINVAL && answer->error != EFAULT)
-		return "not an error of this operation";
-	if (must < 0)
-		return answer->ret < 0 ? NULL : "wanted to be refused, a timeout is of a wait";
-	if (answer->ret < 0 && answer->error == EFAULT && call->op & FUTEX_PRIVATE_FLAG)
-		return "a private futex need not be mapped to be woken";
-	return NULL;
+	return request->uaddr ? wait_fault(call, request, answer, must) :
+				wake_only_fault(call, answer, must);
 }
 
 static bool is_operation(uint32_t cmd)
@@ -810,26 +745,24 @@ static const char *futex_fault(const struct call *call, const struct request *re
 	const uint32_t flags = set.has_robust_unlock ? ROBUST_FLAGS : 0;
 	const uint32_t cmd = call->op & FUTEX_CMD_MASK & ~flags;
 
-	/* What the kernel says to itself (ERESTARTSYS and its like) must stay there. */
-	if (answer->ret < -1 || (answer->ret < 0 && answer->error >= 256))
-		return "not an error number";
 	if (!is_operation(cmd))
 		return answer->ret < 0 && answer->error == ENOSYS ? NULL : "wanted ENOSYS";
 	if (cmd == FUTEX_SWAP)
-		return request->uaddr ? wait_fault(call, request, answer) :
-					wake_only_fault(call, request, answer);
+		return swap_fault(call, request, answer);
 	if (answer->ret < 0 && is_injected(answer->error))
 		return NULL;
 	return other_may(cmd, answer->ret, answer->error) ? NULL :
 							    "not an answer of this operation";
 }
 
-/* The other entries: nothing but that it is an answer at all. */
-static const char *entry_fault(const struct answer *answer)
+/* Of all entries: that it is an answer at all. */
+static const char *answer_fault(const struct call *call, const struct request *request,
+				const struct answer *answer)
 {
+	/* What the kernel says to itself (ERESTARTSYS and its like) must stay there. */
 	if (answer->ret < -1 || (answer->ret < 0 && answer->error >= 256))
 		return "not an error number";
-	return NULL;
+	return call->kind == FUTEX ? futex_fault(call, request, answer) : NULL;
 }
 
 /* --- making it ------------------------------------------------------------------ */
@@ -1330,7 +1263,7 @@ void call_make(struct worker *me, uint64_t number)
 {
 	const struct call call = call_of(me->index, number);
 	const struct request request = request_now(me, &call);
-	const char *fault = NULL;
+	const char *fault;
 	struct answer answer;
 
 	if (me->class_left && --me->class_left == 0)
@@ -1338,20 +1271,7 @@ void call_make(struct worker *me, uint64_t number)
 	make(me, &call, &request, &answer);
 	count(me, &call, outcome_of(&call, &answer));
 
-	switch (call.kind) {
-	case FUTEX:
-		fault = futex_fault(&call, &request, &answer);
-		break;
-	case COMPAT:
-	case WAITV:
-	case WAKE2:
-	case WAIT2:
-	case REQUEUE2:
-		fault = entry_fault(&answer);
-		break;
-	default:
-		break;
-	}
+	fault = answer_fault(&call, &request, &answer);
 	if (fault || set.print)
 		tell(me, number, &call, &request, &answer, fault);
 }
