@@ -5,7 +5,6 @@
  * counter of its own somewhere in /proc or in a control group. A limit was hit
  * if its counter has reached it.
  */
-#define _GNU_SOURCE
 #include "many-threads.h"
 
 #include <ctype.h>

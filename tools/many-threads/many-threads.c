@@ -58,7 +58,6 @@
  * of the kernel, so a few may still be on their way when it is measured. Nothing
  * else depends on it: a resume before the wait stays pending.)
  */
-#define _GNU_SOURCE
 #include "many-threads.h"
 
 #include <switchto/switchto.h>

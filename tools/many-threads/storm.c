@@ -33,7 +33,6 @@
  * one pending and one in progress. For these, the account has the last two
  * numbers.
  */
-#define _GNU_SOURCE
 #include "many-threads.h"
 
 #include <switchto/switchto.h>

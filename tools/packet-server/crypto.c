@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#define _GNU_SOURCE
 #include "crypto.h"
 
 #include <linux/if_alg.h>

@@ -3,7 +3,6 @@
  * The other side of packet-server: sessions that send packets, check what comes back, and count
  * what is lost. It can start the server, and then also says how much CPU time a packet took there.
  */
-#define _GNU_SOURCE
 #include "load.h"
 
 #include <arpa/inet.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 /* The reliable mode, over a network that loses, doubles and reorders packets. */
-#define _GNU_SOURCE
 #include "load.h"
 
 /* Chance, that is the same each time. */

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 /* UDP: a closed loop, in which sessions wait for their answers, and an open one at a rate. */
-#define _GNU_SOURCE
 #include "load.h"
 
 #include <netinet/udp.h>

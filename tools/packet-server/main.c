@@ -3,7 +3,6 @@
  * A server of UDP and TCP as straight code: a task for each session or connection, a slot for each
  * CPU, and system calls that move many packets.
  */
-#define _GNU_SOURCE
 #include "server.h"
 
 #include <arpa/inet.h>

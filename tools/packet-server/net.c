@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 /* Sockets, time and messages. */
-#define _GNU_SOURCE
 #include "server.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#define _GNU_SOURCE
 #include "server.h"
 
 #include <arpa/inet.h>
@@ -90,131 +89,76 @@ static int parse_address(const char *text, struct sockaddr_in *address)
 	return 0;
 }
 
-enum {
-	SLOTS,
-	IO,
-	BATCH,
-	GSO,
-	GRO,
-	STEER,
-	XDP,
-	CRYPTO,
-	KEY,
-	SESSIONS,
-	IDLE,
-	ROOT,
-	INTERVAL,
-	JSON,
-	PLOT,
-	TRACE,
-	HELP
+/* What an option sets in struct options. */
+static const struct known {
+	const char *name;
+	enum { FLAG, NUMBER, WORD, TEXT, KEY, HELP } kind;
+	size_t at;
+	long largest;
+	const char *const *words;
+	const char *wanted;
+} known[] = {
+#define AT(member) offsetof(struct options, member)
+	{ "--slots", NUMBER, AT(slots), 64, NULL, NULL },
+	{ "--io", WORD, AT(io), 0, (const char *const[]){ "plain", "mmsg", "ring", NULL },
+	  "plain, mmsg or ring" },
+	{ "--batch", NUMBER, AT(batch), 256, NULL, NULL },
+	{ "--gso", FLAG, AT(gso), 0, NULL, NULL },
+	{ "--gro", FLAG, AT(gro), 0, NULL, NULL },
+	{ "--steer", WORD, AT(steer), 0, (const char *const[]){ "hash", "cpu", "session", NULL },
+	  "hash, cpu or session" },
+	{ "--xdp", TEXT, AT(xdp), 0, NULL, NULL },
+	{ "--crypto", WORD, AT(cipher), 0, (const char *const[]){ "none", "user", "afalg", NULL },
+	  "none, user or afalg" },
+	{ "--key", KEY, AT(key), 0, NULL, NULL },
+	{ "--sessions", NUMBER, AT(sessions), 1000000, NULL, NULL },
+	{ "--idle", NUMBER, AT(idle), 86400, NULL, NULL },
+	{ "--root", TEXT, AT(root), 0, NULL, NULL },
+	{ "--interval", NUMBER, AT(interval), 86400, NULL, NULL },
+	{ "--json", FLAG, AT(json), 0, NULL, NULL },
+	{ "--plot", FLAG, AT(plot), 0, NULL, NULL },
+	{ "--trace", TEXT, AT(trace), 0, NULL, NULL },
+	{ "--help", HELP, 0, 0, NULL, NULL },
 };
 
-static const struct option names[] = {
-	{ "slots", required_argument, NULL, SLOTS },
-	{ "io", required_argument, NULL, IO },
-	{ "batch", required_argument, NULL, BATCH },
-	{ "gso", no_argument, NULL, GSO },
-	{ "gro", no_argument, NULL, GRO },
-	{ "steer", required_argument, NULL, STEER },
-	{ "xdp", required_argument, NULL, XDP },
-	{ "crypto", required_argument, NULL, CRYPTO },
-	{ "key", required_argument, NULL, KEY },
-	{ "sessions", required_argument, NULL, SESSIONS },
-	{ "idle", required_argument, NULL, IDLE },
-	{ "root", required_argument, NULL, ROOT },
-	{ "interval", required_argument, NULL, INTERVAL },
-	{ "json", no_argument, NULL, JSON },
-	{ "plot", no_argument, NULL, PLOT },
-	{ "trace", required_argument, NULL, TRACE },
-	{ "help", no_argument, NULL, HELP },
-	{ NULL, 0, NULL, 0 },
-};
+enum { KNOWN = sizeof(known) / sizeof(*known) };
 
-static int parse_number(const char *name, const char *text, long largest, unsigned int *to)
+static int parse_one(const struct known *k, struct options *options, bool *key)
 {
-	const long n = number(text, 1, largest);
+	void *to = (char *)options + k->at;
 	char wanted[32];
+	long n = 0;
 
-	snprintf(wanted, sizeof(wanted), "1 to %ld", largest);
-	if (n < 0)
-		return fail(name, wanted, text);
-	*to = (unsigned int)n;
-	return 0;
-}
-
-static int parse_word(const char *name, const char *wanted, const char *const *words, int *to)
-{
-	*to = word(optarg, words);
-	return *to == -1 ? fail(name, wanted, optarg) : 0;
-}
-
-static int parse_one(int which, struct options *options, bool *key)
-{
-	static const char *const ios[] = { "plain", "mmsg", "ring", NULL };
-	static const char *const steers[] = { "hash", "cpu", "session", NULL };
-	static const char *const ciphers[] = { "none", "user", "afalg", NULL };
-	int n = 0, status = 0;
-
-	switch (which) {
-	case SLOTS:
-		return parse_number("--slots", optarg, 64, &options->slots);
-	case IO:
-		status = parse_word("--io", "plain, mmsg or ring", ios, &n);
-		options->io = (enum io)n;
-		return status;
-	case BATCH:
-		return parse_number("--batch", optarg, 256, &options->batch);
-	case GSO:
-		options->gso = true;
+	switch (k->kind) {
+	case FLAG:
+		*(bool *)to = true;
 		return 0;
-	case GRO:
-		options->gro = true;
+	case NUMBER:
+		n = number(optarg, 1, k->largest);
+		snprintf(wanted, sizeof(wanted), "1 to %ld", k->largest);
+		*(unsigned int *)to = (unsigned int)n;
+		return n < 0 ? fail(k->name, wanted, optarg) : 0;
+	case WORD:
+		/* An enum, all of which are unsigned. */
+		n = word(optarg, k->words);
+		*(unsigned int *)to = (unsigned int)n;
+		return n < 0 ? fail(k->name, k->wanted, optarg) : 0;
+	case TEXT:
+		*(const char **)to = optarg;
 		return 0;
-	case STEER:
-		status = parse_word("--steer", "hash, cpu or session", steers, &n);
-		options->steer = (enum steer)n;
-		return status;
-	case XDP:
-		options->xdp = optarg;
-		return 0;
-	case CRYPTO:
-		status = parse_word("--crypto", "none, user or afalg", ciphers, &n);
-		options->cipher = (enum cipher)n;
-		return status;
 	case KEY:
 		*key = true;
-		return read_key(optarg, options->key);
-	case SESSIONS:
-		return parse_number("--sessions", optarg, 1000000, &options->sessions);
-	case IDLE:
-		return parse_number("--idle", optarg, 86400, &options->idle);
-	case ROOT:
-		options->root = optarg;
-		return 0;
-	case INTERVAL:
-		return parse_number("--interval", optarg, 86400, &options->interval);
-	case JSON:
-		options->json = true;
-		return 0;
-	case PLOT:
-		options->plot = true;
-		return 0;
-	case TRACE:
-		options->trace = optarg;
-		return 0;
-	case HELP:
+		return read_key(optarg, to);
+	default:
 		fputs(usage, stdout);
 		exit(0);
-	default:
-		fputs(usage, stderr);
-		return 2;
 	}
 }
 
 int parse_options(int argc, char **argv, struct options *options)
 {
 	static const char *const kinds[] = { "udp", "reliable", "tcp", "http", NULL };
+	struct option names[KNOWN + 1] = { 0 };
 	bool key = false;
 	cpu_set_t cpus;
 	int n, status;
@@ -227,12 +171,18 @@ int parse_options(int argc, char **argv, struct options *options)
 				 1;
 	if (options->slots > 64)
 		options->slots = 64;
-	while ((n = getopt_long(argc, argv, "", names, NULL)) != -1) {
-		status = parse_one(n, options, &key);
+	for (int i = 0; i < KNOWN; i++)
+		names[i] = (struct option){ known[i].name + 2,
+					    known[i].kind == FLAG || known[i].kind == HELP ?
+						    no_argument :
+						    required_argument,
+					    NULL, i };
+	while ((n = getopt_long(argc, argv, "", names, NULL)) != -1 && n != '?') {
+		status = parse_one(&known[n], options, &key);
 		if (status)
 			return status;
 	}
-	n = argc - optind == 2 ? word(argv[optind], kinds) : -1;
+	n = n == -1 && argc - optind == 2 ? word(argv[optind], kinds) : -1;
 	if (n == -1) {
 		fputs(usage, stderr);
 		return 2;

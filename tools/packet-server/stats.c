@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 /* What the slots have counted, on the terminal and as JSON. */
-#define _GNU_SOURCE
 #include "server.h"
 
 #include <linux/sock_diag.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 /* TCP: a task for each connection, for an echo or a small static server of HTTP/1.1. */
-#define _GNU_SOURCE
 #include "http.h"
 #include "server.h"
 

@@ -7,7 +7,6 @@
  *
  * The main task of the slot leads if no session does, as at the start.
  */
-#define _GNU_SOURCE
 #include "udp.h"
 
 #include <sys/timerfd.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 /* UDP: how a batch is sent and received, by sockets, a ring or AF_XDP. */
-#define _GNU_SOURCE
 #include "udp.h"
 
 /* Packets after which the leader gives way: some of the ways to receive never wait under a flood. */

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 /* UDP: the tasks of sessions, which echo packets or read and write a reliable stream. */
-#define _GNU_SOURCE
 #include "udp.h"
 
 /* How long a session stays when it is over, for what the other side may send again. */
