@@ -5,7 +5,6 @@
  *
  * usage: udp_epoll [plain|mmsg] [gso] [gro]
  */
-#define _GNU_SOURCE
 #include "batch.h"
 #include "table.h"
 
