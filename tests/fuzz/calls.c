@@ -76,10 +76,6 @@ static const uint16_t kind_weights[KINDS] = {
 	X(TID_TOO_LARGE, "TID_MASK+1", 2)                            \
 	X(RANDOM, "random", 4)
 
-#define AS_ENUM(name, text, weight) name,
-#define AS_TEXT(name, text, weight) text,
-#define AS_WEIGHT(name, text, weight) weight,
-
 enum value { ALL_VALUES(AS_ENUM) VALUES };
 
 static const char *const value_names[VALUES] = { ALL_VALUES(AS_TEXT) };
@@ -144,16 +140,7 @@ const char *const counted_names[COUNTS] = {
 
 static struct where any_place(struct dice *dice)
 {
-	static const uint16_t weights[PLACES] = {
-		[AT_MINE] = 120,      [AT_SIBLING] = 160,  [AT_WORD] = 100,
-		[AT_PI] = 60,	      [AT_SHARED] = 80,	   [AT_FILE] = 60,
-		[AT_FILE_AGAIN] = 60, [AT_FILE_READ] = 20, [AT_READ_ONLY] = 20,
-		[AT_HUGE] = 40,	      [AT_STORM] = 100,	   [AT_STORM_SHARED] = 40,
-		[AT_SERVED] = 20,     [AT_STACK] = 10,	   [AT_LOW] = 10,
-		[AT_EDGE] = 20,	      [AT_NONE] = 15,	   [AT_HOLE] = 15,
-		[AT_PAST_END] = 15,   [AT_NULL] = 25,	   [AT_FOUR] = 5,
-		[AT_ODD] = 25,	      [AT_KERNEL] = 25,
-	};
+	static const uint16_t weights[PLACES] = { ALL_PLACES(AS_WEIGHT) };
 	struct where where;
 
 	where.place = (uint8_t)weighted(dice, weights, PLACES);

@@ -24,34 +24,39 @@
 
 /* --- memory ------------------------------------------------------------------- */
 
+/* A list of X(name, what it is called, how often it is chosen) makes these. */
+#define AS_ENUM(name, text, weight) name,
+#define AS_TEXT(name, text, weight) text,
+#define AS_WEIGHT(name, text, weight) weight,
+
 /* What an address argument may be. */
-enum place {
-	AT_MINE,       /* private words: of the worker itself */
-	AT_SIBLING,    /* of another worker of the process */
-	AT_WORD,       /* of nobody */
-	AT_PI,	       /* the same, where most of the PI operations meet */
-	AT_SHARED,     /* shared anonymous memory */
-	AT_FILE,       /* a memfd */
-	AT_FILE_AGAIN, /* the same words by another mapping */
-	AT_FILE_READ,  /* and by one that can't be written */
-	AT_READ_ONLY,
-	AT_HUGE,  /* a huge page now and then */
-	AT_STORM, /* private, mapped, protected and discarded at any time */
-	AT_STORM_SHARED,
-	AT_SERVED, /* userfaultfd */
-	AT_STACK,
-	AT_LOW,	 /* below 4 GiB, for the 32-bit system calls */
-	AT_EDGE, /* the last word before a hole */
-	/* From here on there is nothing to be read, ever. */
-	AT_NONE, /* PROT_NONE */
-	AT_HOLE,
-	AT_PAST_END, /* of a file */
-	AT_NULL,
-	AT_FOUR,
-	AT_ODD, /* no multiple of 4 */
-	AT_KERNEL,
-	PLACES
-};
+#define ALL_PLACES(X)                                                                           \
+	X(AT_MINE, "mine", 120)		   /* private words: of the worker itself */            \
+	X(AT_SIBLING, "sibling", 160)	   /* of another worker of the process */               \
+	X(AT_WORD, "word", 100)		   /* of nobody */                                      \
+	X(AT_PI, "pi", 60)		   /* the same, where most of the PI operations meet */ \
+	X(AT_SHARED, "shared", 80)	   /* shared anonymous memory */                        \
+	X(AT_FILE, "file", 60)		   /* a memfd */                                        \
+	X(AT_FILE_AGAIN, "file_again", 60) /* the same words by another mapping */              \
+	X(AT_FILE_READ, "file_read", 20)   /* and by one that can't be written */               \
+	X(AT_READ_ONLY, "read_only", 20)                                                        \
+	X(AT_HUGE, "huge", 40)	  /* a huge page now and then */                                \
+	X(AT_STORM, "storm", 100) /* private, mapped, protected and discarded at any time */    \
+	X(AT_STORM_SHARED, "storm_shared", 40)                                                  \
+	X(AT_SERVED, "served", 20) /* userfaultfd */                                            \
+	X(AT_STACK, "stack", 10)                                                                \
+	X(AT_LOW, "low", 10)   /* below 4 GiB, for the 32-bit system calls */                   \
+	X(AT_EDGE, "edge", 20) /* the last word before a hole */                                \
+	/* From here on there is nothing to be read, ever. */                                   \
+	X(AT_NONE, "none", 15) /* PROT_NONE */                                                  \
+	X(AT_HOLE, "hole", 15)                                                                  \
+	X(AT_PAST_END, "past_end", 15) /* of a file */                                          \
+	X(AT_NULL, "null", 25)                                                                  \
+	X(AT_FOUR, "four", 5)                                                                   \
+	X(AT_ODD, "odd", 25) /* no multiple of 4 */                                             \
+	X(AT_KERNEL, "kernel", 25)
+
+enum place { ALL_PLACES(AS_ENUM) PLACES };
 
 struct where {
 	uint8_t place, index;

@@ -180,12 +180,7 @@ uintptr_t memory_at(struct where where, const struct worker *me)
 
 const char *place_name(enum place place)
 {
-	static const char *const names[PLACES] = {
-		"mine",	      "sibling",   "word",	"pi",	"shared", "file",
-		"file_again", "file_read", "read_only", "huge", "storm",  "storm_shared",
-		"served",     "stack",	   "low",	"edge", "none",	  "hole",
-		"past_end",   "null",	   "four",	"odd",	"kernel",
-	};
+	static const char *const names[PLACES] = { ALL_PLACES(AS_TEXT) };
 
 	return names[place];
 }

@@ -925,16 +925,13 @@ static int by_size(const void *a, const void *b)
 
 static int timing(void)
 {
-	_Atomic pid_t *foreign = mmap(NULL, FOREIGN * sizeof(pid_t), PROT_READ | PROT_WRITE,
-				      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	_Atomic pid_t *foreign = map_shared(-1, FOREIGN * sizeof(pid_t));
 	const struct timespec moment = { 0, 100000000 };
 	static double ns[FOREIGN];
 	pthread_attr_t attributes;
 	pthread_t thread;
 	pid_t gone, pid;
 
-	if (foreign == MAP_FAILED)
-		give_up("mmap: wanted memory, got %s", strerror(errno));
 	gone = start_child(ends_at_once, NULL);
 	child_status(gone);
 	pid = start_child(foreign_main, foreign);

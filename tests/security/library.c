@@ -368,9 +368,7 @@ TEST(listed_system_calls_suffice)
 	print_message("a sanitizer makes system calls of its own\n");
 	skip();
 #endif
-	stops = mmap(NULL, sizeof(*stops), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		     0);
-	assert_ptr_not_equal(stops, MAP_FAILED);
+	stops = map_shared(-1, sizeof(*stops));
 	child = start_child(has_a_thread_of_few_calls, NULL);
 	for (;;) {
 		nanosleep(&pause, NULL);
@@ -412,7 +410,6 @@ static int is_stopped_and_continued(void *arg)
 	struct sink target = { 0 };
 	struct verdict v = { 0 };
 	struct worker w = { 0 };
-	unsigned int returns;
 
 	signal(SIGABRT, SIG_DFL);
 	if (dup2(r->standard_error, STDERR_FILENO) < 0)
@@ -427,8 +424,7 @@ static int is_stopped_and_continued(void *arg)
 	}
 	CHECK_EQ(&v, switchto_resume(w.tid), 0);
 	workers_join(&w, 1, &v);
-	sink_stop(&target, &v, &returns);
-	CHECK_EQ(&v, returns, way_switches(r->way));
+	CHECK_EQ(&v, sink_stop(&target, &v), way_switches(r->way));
 	return verdict_status(&v);
 }
 
@@ -473,7 +469,7 @@ static long pages(void)
 }
 
 /* Where there is no thread, no resume is pending. */
-CHILD(resumes_nobody)
+TEST_IN_CHILD(no_memory_for_unknown_tids)
 {
 	uint32_t random = 1;
 	long before, tid;
@@ -487,11 +483,6 @@ CHILD(resumes_nobody)
 			CHECK_ERR(v, switchto_resume((pid_t)tid), ESRCH);
 	}
 	CHECK_EQ(v, pages(), before);
-}
-
-TEST(no_memory_for_unknown_tids)
-{
-	assert_int_equal(run_child(resumes_nobody, NULL), 0);
 }
 
 /* A cache line for each TID, mapped 512 at a time and used again. */
@@ -529,8 +520,7 @@ CHILD(many_lives)
 
 	/* The C library's own memory for a thread, and for its end, is there after the first. */
 	for (unsigned int i = 0; i < WAYS_TO_END; i++) {
-		worker_start(&w, lives[i], NULL);
-		workers_join(&w, 1, v);
+		worker_run(&w, lives[i], NULL, v);
 	}
 	before = pages();
 	for (unsigned int i = 0; i < LIVES; i++) {

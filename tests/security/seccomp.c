@@ -44,13 +44,11 @@ static void waits_once(struct worker *w)
 /* A handler runs in it, and it waits on. */
 static void waits_across_a_handler(struct verdict *v)
 {
-	struct sigaction action = { .sa_handler = handler };
 	struct worker w = { 0 };
 
 	atomic_store(&handled, 0);
-	sigaction(SIGUSR1, &action, NULL);
-	worker_start(&w, waits_once, NULL);
-	await_parked(w.tid);
+	set_handler(SIGUSR1, handler);
+	worker_start_parked(&w, waits_once, NULL);
 	pthread_kill(w.thread, SIGUSR1);
 	AWAIT(atomic_load(&handled));
 	await_parked(w.tid);
@@ -203,7 +201,6 @@ CHILD(filter_comes_later)
 {
 	const struct filter *f = arg;
 	struct sink s = { 0 };
-	unsigned int returns;
 
 	alarm(PATIENCE_SECONDS);
 	/* cmocka has a handler of its own, which the process must not run into. */
@@ -214,8 +211,7 @@ CHILD(filter_comes_later)
 	filter_swap_forms(f->with_wait, f->wake_only);
 	reaches(v, &s, f);
 	everything_works(v, f);
-	sink_stop(&s, v, &returns);
-	CHECK_EQ(v, returns, 2);
+	CHECK_EQ(v, sink_stop(&s, v), 2);
 }
 
 static void comes_later(uint32_t with_wait, uint32_t wake_only, int wanted)
@@ -350,7 +346,6 @@ static int resumed_before_the_answer(void *arg)
 	struct raced *r = arg;
 	struct verdict v = { 0 };
 	struct seccomp_notif call;
-	unsigned int returns;
 	long long since;
 
 	unsetenv("SWITCHTO_BACKEND");
@@ -372,8 +367,7 @@ static int resumed_before_the_answer(void *arg)
 	if (verdict_status(&v))
 		return EXIT_FAILURE;
 	CHECK_EQ(&v, atomic_load(&r->target.last), r->caller.tid);
-	sink_stop(&r->target, &v, &returns);
-	CHECK_EQ(&v, returns, 1);
+	CHECK_EQ(&v, sink_stop(&r->target, &v), 1);
 	return verdict_status(&v);
 }
 

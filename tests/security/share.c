@@ -228,16 +228,14 @@ static struct shares chain_measure(struct chain *c, long ms)
 	return s;
 }
 
-static struct shares chain_run(struct chain *c, long ms, const char *name)
+static struct shares chain_run(struct chain *c, long ms)
 {
 	struct verdict v = { 0 };
 	struct shares s;
 
-	watchdog_start(name);
 	chain_start(c);
 	s = chain_measure(c, ms);
 	chain_end(c, &v);
-	watchdog_stop();
 	verdict_assert(&v);
 	return s;
 }
@@ -290,7 +288,7 @@ static void check_weighs_one(int threads, int nhogs, uint32_t steps)
 	chain_init(&c, threads, nhogs);
 	for (int i = 0; i < threads; i++)
 		c.seats[i].work = steps;
-	s = chain_run(&c, 1500, "check_weighs_one");
+	s = chain_run(&c, 1500);
 	want_between(one - 3, s.chain, one + 3);
 }
 
@@ -309,7 +307,7 @@ TEST_SHARES(nice_is_kept)
 
 	chain_init(&c, 2, 1);
 	c.seats[0].nice = c.seats[1].nice = 10;
-	s = chain_run(&c, 1000, "nice_is_kept");
+	s = chain_run(&c, 1000);
 	want_between(6.7, s.chain, 12.7);
 }
 
@@ -323,7 +321,7 @@ TEST_SHARES(nice_is_not_lent)
 	c.seats[0].nice = 19;
 	c.seats[0].work = LONG;
 	c.seats[1].nice = -10;
-	s = chain_run(&c, 1000, "nice_is_not_lent");
+	s = chain_run(&c, 1000);
 	want_between(0, s.seat[0], 10);
 	want_between(0, s.chain, 15);
 }
@@ -335,7 +333,7 @@ TEST_SHARES(idle_class_is_kept)
 
 	chain_init(&c, 2, 1);
 	c.seats[0].policy = c.seats[1].policy = SCHED_IDLE;
-	s = chain_run(&c, 1000, "idle_class_is_kept");
+	s = chain_run(&c, 1000);
 	want_between(0, s.chain, 3);
 }
 
@@ -347,7 +345,7 @@ TEST_SHARES(idle_class_is_not_left_by_a_switch)
 	chain_init(&c, 2, 1);
 	c.seats[0].policy = SCHED_IDLE;
 	c.seats[0].work = LONG;
-	s = chain_run(&c, 1000, "idle_class_is_not_left_by_a_switch");
+	s = chain_run(&c, 1000);
 	want_between(0, s.seat[0], 5);
 	want_between(90, s.hogs, 100);
 }
@@ -362,7 +360,7 @@ TEST_SHARES(quota_holds)
 	write_in("/quota", "cpu.max", "20000 100000");
 	chain_init(&c, 2, 0);
 	c.seats[0].group = c.seats[1].group = "/quota";
-	s = chain_run(&c, 1500, "quota_holds");
+	s = chain_run(&c, 1500);
 	want_between(10, s.wall, 30);
 }
 
@@ -376,17 +374,17 @@ TEST_SHARES(quota_holds_for_who_has_it)
 	chain_init(&c, 2, 0);
 	c.seats[0].group = "/quota";
 	c.seats[0].work = c.seats[1].work = LONG;
-	s = chain_run(&c, 1500, "quota_holds_for_who_has_it");
+	s = chain_run(&c, 1500);
 	want_between(10, s.first_wall, 30);
 }
 
 static void limit_cpu_time(void)
 {
-	const struct rlimit limit = { 1, 10 }, no_core = { 0, 0 };
+	const struct rlimit limit = { 1, 10 };
 
 	/* cmocka has a handler of its own. */
 	signal(SIGXCPU, SIG_DFL);
-	setrlimit(RLIMIT_CORE, &no_core);
+	set_limit(RLIMIT_CORE, 0);
 	setrlimit(RLIMIT_CPU, &limit);
 }
 
@@ -439,7 +437,6 @@ TEST_SHARES(rlimit_cpu_holds)
 	double chain, loner;
 	struct chain c;
 
-	watchdog_start("rlimit_cpu_holds");
 	for (int try = 0; try < 3; try++) {
 		chain_init(&c, 2, 0);
 		chain = seconds_of(start_child(chain_spends_its_limit, &c));
@@ -447,7 +444,6 @@ TEST_SHARES(rlimit_cpu_holds)
 		if (chain <= 1.5 * loner)
 			break;
 	}
-	watchdog_stop();
 	want_between(0, 100 * chain / loner, 150);
 	want_between(90, 100 * chain, 1000);
 }
@@ -492,7 +488,6 @@ TEST(affinity_holds)
 
 	if (!need_two_cpus(cpu))
 		skip();
-	watchdog_start("affinity_holds");
 	chain_init(&c, 3, 0);
 	chain_start(&c);
 	for (int n = 0; n < 8; n++) {
@@ -507,7 +502,6 @@ TEST(affinity_holds)
 	}
 	chain_end(&c, v);
 	check_places(&c, v);
-	watchdog_stop();
 }
 
 TEST(cpuset_holds)
@@ -518,7 +512,6 @@ TEST(cpuset_holds)
 
 	if (!need_two_cpus(cpu))
 		skip();
-	watchdog_start("cpuset_holds");
 	snprintf(text, sizeof(text), "%d", cpu[0]);
 	write_in("/set", "cpuset.cpus", text);
 	chain_init(&c, 2, 0);
@@ -538,7 +531,6 @@ TEST(cpuset_holds)
 	}
 	chain_end(&c, v);
 	check_places(&c, v);
-	watchdog_stop();
 }
 
 /* --- who pays --------------------------------------------------------------------------- */
@@ -552,7 +544,7 @@ TEST_SHARES(who_runs_pays)
 	chain_init(&c, 2, 0);
 	c.seats[0].work = 60 * LONG;
 	c.seats[1].work = 20 * LONG;
-	s = chain_run(&c, 1000, "who_runs_pays");
+	s = chain_run(&c, 1000);
 	want_between(68, s.seat[0], 82);
 	/* One CPU's time, and not more. */
 	want_between(50, s.wall, 102);
@@ -624,7 +616,7 @@ int main(void)
 	}
 	unsetenv("SWITCHTO_BACKEND");
 	groups_start();
-	failed = run_group(NULL, NULL, NULL);
+	failed = run_watched_group(NULL);
 	groups_end();
 	return failed;
 }

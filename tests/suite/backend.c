@@ -246,25 +246,19 @@ static void answers_the_filter(struct worker *w)
 	}
 }
 
-CHILD(gains_operation)
+TEST_IN_CHILD(operation_is_gained)
 {
 	struct gaining g = { .listener = -2 };
 	struct worker supervisor = { 0 };
 
 	unsetenv("SWITCHTO_BACKEND");
 	worker_start(&supervisor, answers_the_filter, &g);
-	worker_start(&g.user, uses_before_and_after, &g);
-	workers_join(&g.user, 1, v);
+	worker_run(&g.user, uses_before_and_after, &g, v);
 	atomic_store(&g.over, true);
 	workers_join(&supervisor, 1, v);
 	CHECK(v, g.listener >= 0);
 	/* The probe, and nothing after it. */
 	CHECK_EQ(v, atomic_load(&g.asked), 1);
-}
-
-TEST(operation_is_gained)
-{
-	assert_int_equal(run_child(gains_operation, NULL), 0);
 }
 
 /* Forced wake-wait does not even try. */
@@ -295,8 +289,7 @@ CHILD(resumes_without_pidfd)
 	ret = switchto_resume(w.tid);
 	CHECK_EQ(v, errno, 12345);
 	CHECK_EQ(v, ret, 0);
-	worker_release(&w);
-	workers_join(&w, 1, v);
+	worker_end(&w, v);
 	CHECK_ERR(v, switchto_resume(w.tid), ESRCH);
 }
 
@@ -347,10 +340,8 @@ CHILD(resumes_without_identity)
 
 	worker_start(&target, takes_nothing, NULL);
 	a.target = target.tid;
-	worker_start(&w, asks_in_vain, &a);
-	workers_join(&w, 1, v);
-	worker_release(&target);
-	workers_join(&target, 1, v);
+	worker_run(&w, asks_in_vain, &a, v);
+	worker_end(&target, v);
 }
 
 TEST(no_identity)

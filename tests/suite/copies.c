@@ -91,8 +91,7 @@ static void copy_works(struct verdict *v, const struct calls *c)
 	CHECK_EQ(v, c->resume(gettid()), 0);
 	CHECK_EQ(v, c->wait(&no_time), gettid());
 	CHECK_ERR(v, c->wait_until(&no_time), ETIMEDOUT);
-	worker_start(&u.w, waits_in_copy, &u);
-	await_parked(u.w.tid);
+	worker_start_parked(&u.w, waits_in_copy, &u);
 	CHECK_EQ(v, c->switch_(u.w.tid), u.w.tid);
 	workers_join(&u.w, 1, v);
 }
@@ -127,8 +126,7 @@ static void copy_refuses(struct verdict *v, const struct calls *c)
 	struct user u = { .calls = c, .target = gettid() };
 
 	refuses(v, c, gettid());
-	worker_start(&u.w, refuses_in_thread, &u);
-	workers_join(&u.w, 1, v);
+	worker_run(&u.w, refuses_in_thread, &u, v);
 }
 
 /* --- who is first ------------------------------------------------------------------- */
@@ -229,7 +227,7 @@ CHILD(refuses_still)
 	was_said(v, 0);
 }
 
-CHILD(forks_with_two)
+TEST_IN_CHILD(fork_with_two_copies)
 {
 	const struct calls *plugin = open_plugin(0);
 
@@ -240,13 +238,8 @@ CHILD(forks_with_two)
 	CHECK_EQ(v, run_child(refuses_still, (void *)(uintptr_t)plugin), 0);
 }
 
-TEST(fork_with_two_copies)
-{
-	assert_int_equal(run_child(forks_with_two, NULL), 0);
-}
-
 /* Both plugins are linked with the same shared library: that is one copy. */
-CHILD(shares_one_copy)
+TEST_IN_CHILD(two_plugins_one_copy)
 {
 	const struct calls *first = open_plugin(0), *second = open_plugin(1);
 	struct user u = { .calls = second };
@@ -255,16 +248,10 @@ CHILD(shares_one_copy)
 	CHECK(v, first != second);
 	copy_works(v, first);
 	copy_works(v, second);
-	worker_start(&u.w, waits_in_copy, &u);
-	await_parked(u.w.tid);
+	worker_start_parked(&u.w, waits_in_copy, &u);
 	CHECK_EQ(v, first->switch_(u.w.tid), u.w.tid);
 	workers_join(&u.w, 1, v);
 	was_said(v, 0);
-}
-
-TEST(two_plugins_one_copy)
-{
-	assert_int_equal(run_child(shares_one_copy, NULL), 0);
 }
 
 /* --- both there from the start, and unloaded at the end ----------------------------- */

@@ -78,6 +78,16 @@ static void let_go(struct hold *h)
 	atomic_store(&h->open, true);
 }
 
+/* Released, and held up at @where. */
+static struct hold *held_up(struct worker *w, enum switchto_delay where)
+{
+	struct hold *h = hold(0, w->tid, where);
+
+	worker_release(w);
+	await_held(h);
+	return h;
+}
+
 static int setup(void **state)
 {
 	watchdog_start(test_name(state));
@@ -90,6 +100,12 @@ static int setup(void **state)
 static bool waits(pid_t tid)
 {
 	return (atomic_load(&thread_of(tid)->word) & WORD_STATE) == WAITING && is_parked(tid);
+}
+
+static void sink_waits(struct sink *s)
+{
+	sink_start(s);
+	AWAIT(waits(s->w.tid));
 }
 
 /* --- who acts --------------------------------------------------------------------- */
@@ -261,8 +277,7 @@ static void heir_has(struct heir *h, bool one, pid_t from, struct verdict *v)
 		AWAIT(atomic_load(&h->returned));
 	else if (h->waits)
 		CHECK_EQ(v, switchto_resume(h->w.tid), 0);
-	worker_release(&h->w);
-	workers_join(&h->w, 1, v);
+	worker_end(&h->w, v);
 	CHECK_EQ(v, h->got, one ? from : h->waits ? gettid() : -1);
 }
 
@@ -276,13 +291,8 @@ static void succeed(struct owner *former, struct heir *heir, struct verdict *v)
 static struct hold *held_at(struct actor *a, enum act act, const struct owner *former,
 			    enum switchto_delay where)
 {
-	struct hold *h;
-
 	actor_start(a, act, former->w.tid);
-	h = hold(0, a->w.tid, where);
-	worker_release(&a->w);
-	await_held(h);
-	return h;
+	return held_up(&a->w, where);
 }
 
 /* The same, and @heir has the TID by the time that it goes on. Did it give the resume? */
@@ -304,45 +314,44 @@ static bool inherited_at(enum act act, struct owner *former, struct heir *heir,
  * @act of a registered owner, held up after its word was read. But for a plain switch, which
  * looks once more at who has the TID, that is for the former owner: ESRCH.
  */
-static void owner_changes_after_its_word(enum act act, bool waits, bool heir_waits)
+static void owner_changes_after_its_word(struct verdict *v, enum act act, bool waits,
+					 bool heir_waits)
 {
 	struct owner former = { .waits = waits };
 	struct heir heir = { .registered = true, .waits = heir_waits };
-	struct verdict v = { 0 };
 	bool gave;
 	pid_t by;
 
 	worker_start(&former.w, owns, &former);
 	owner_registers(&former);
-	gave = inherited_at(act, &former, &heir, SWITCHTO_DELAY_SEEN, &by, &v);
-	heir_has(&heir, gave, by, &v);
+	gave = inherited_at(act, &former, &heir, SWITCHTO_DELAY_SEEN, &by, v);
+	heir_has(&heir, gave, by, v);
 	if (act != SWITCH_PLAIN)
-		CHECK(&v, !gave);
-	verdict_assert(&v);
+		CHECK(v, !gave);
+	verdict_assert(v);
 }
 
 TEST_IN(tids, owner_changes_after_its_word_was_read)
 {
 	for (enum act act = RESUME; act <= SWITCH_PLAIN; act++)
 		for (int i = 0; i < 4; i++)
-			owner_changes_after_its_word(act, i & 1, i & 2);
+			owner_changes_after_its_word(v, act, i & 1, i & 2);
 }
 
 /* The same of an owner that isn't registered, at each step of what is done for one. */
-static void unregistered_owner_changes(enum act act, enum switchto_delay where, bool registered,
-				       bool waits)
+static void unregistered_owner_changes(struct verdict *v, enum act act, enum switchto_delay where,
+				       bool registered, bool waits)
 {
 	struct owner former = { 0 };
 	struct heir heir = { .registered = registered, .waits = waits };
-	struct verdict v = { 0 };
 	bool gave;
 	pid_t by;
 
 	worker_start(&former.w, owns, &former);
-	gave = inherited_at(act, &former, &heir, where, &by, &v);
+	gave = inherited_at(act, &former, &heir, where, &by, v);
 	/* Who it is had not been asked yet: then it is for whoever has the TID now. */
-	heir_has(&heir, where == SWITCHTO_DELAY_EARLY_LIVES && gave, by, &v);
-	verdict_assert(&v);
+	heir_has(&heir, where == SWITCHTO_DELAY_EARLY_LIVES && gave, by, v);
+	verdict_assert(v);
 }
 
 TEST_IN(tids, unregistered_owner_changes_amid_a_resume)
@@ -353,9 +362,9 @@ TEST_IN(tids, unregistered_owner_changes_amid_a_resume)
 
 	for (enum act act = RESUME; act <= SWITCH_PLAIN; act++) {
 		for (unsigned int i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
-			unregistered_owner_changes(act, points[i], false, false);
-			unregistered_owner_changes(act, points[i], true, false);
-			unregistered_owner_changes(act, points[i], true, true);
+			unregistered_owner_changes(v, act, points[i], false, false);
+			unregistered_owner_changes(v, act, points[i], true, false);
+			unregistered_owner_changes(v, act, points[i], true, true);
 		}
 	}
 }
@@ -386,53 +395,59 @@ TEST_IN(tids, heir_is_resumed_amid_a_resume)
 	}
 }
 
+/* @o registers in the middle of @act of @a on it, which is then held up at @where. */
+static struct hold *registers_amid(struct owner *o, struct actor *a, enum act act,
+				   enum switchto_delay where)
+{
+	struct hold *early, *late;
+
+	worker_start(&o->w, owns, o);
+	actor_start(a, act, o->w.tid);
+	late = hold(1, a->w.tid, where);
+	early = held_up(&a->w, SWITCHTO_DELAY_EARLY_ASKED);
+	owner_registers(o);
+	let_go(early);
+	await_held(late);
+	return late;
+}
+
 /*
- * It registers in the middle of that, and its word is the place then. @where: it
- * is found so, or its word has been read already. Then it ends, or doesn't.
+ * Its word is the place then. @where: it is found so, or its word has been read
+ * already. Then it ends, or doesn't.
  */
-static void owner_registers_amid(enum act act, enum switchto_delay where, bool waits, bool ends)
+static void owner_registers_amid(struct verdict *v, enum act act, enum switchto_delay where,
+				 bool waits, bool ends)
 {
 	struct owner former = { .waits = waits };
 	struct heir heir = { .registered = true };
-	struct verdict v = { 0 };
-	struct hold *early, *late;
 	struct actor actor;
-	pid_t by;
+	struct hold *late = registers_amid(&former, &actor, act, where);
+	const pid_t by = actor.w.tid;
 	bool gave;
 
-	worker_start(&former.w, owns, &former);
-	actor_start(&actor, act, former.w.tid);
-	by = actor.w.tid;
-	early = hold(0, by, SWITCHTO_DELAY_EARLY_ASKED);
-	late = hold(1, by, where);
-	worker_release(&actor.w);
-	await_held(early);
-	owner_registers(&former);
-	let_go(early);
-	await_held(late);
 	if (ends)
-		succeed(&former, &heir, &v);
+		succeed(&former, &heir, v);
 	let_go(late);
-	gave = actor_gave(&actor, &v);
-	CHECK_EQ(&v, gave, !ends);
+	gave = actor_gave(&actor, v);
+	CHECK_EQ(v, gave, !ends);
 	if (ends) {
-		heir_has(&heir, false, by, &v);
+		heir_has(&heir, false, by, v);
 	} else {
 		if (waits) {
 			AWAIT(atomic_load(&former.first));
-			CHECK_EQ(&v, former.first, by);
+			CHECK_EQ(v, former.first, by);
 		}
-		owner_ends(&former, &v);
+		owner_ends(&former, v);
 	}
-	verdict_assert(&v);
+	verdict_assert(v);
 }
 
 TEST_IN(tids, owner_registers_amid_a_resume)
 {
 	for (enum act act = RESUME; act <= SWITCH_PLAIN; act++) {
 		for (int i = 0; i < 4; i++) {
-			owner_registers_amid(act, SWITCHTO_DELAY_EARLY_CLOSED, i & 1, i & 2);
-			owner_registers_amid(act, SWITCHTO_DELAY_EARLY_WORD, i & 1, i & 2);
+			owner_registers_amid(v, act, SWITCHTO_DELAY_EARLY_CLOSED, i & 1, i & 2);
+			owner_registers_amid(v, act, SWITCHTO_DELAY_EARLY_WORD, i & 1, i & 2);
 		}
 	}
 }
@@ -441,21 +456,13 @@ TEST_IN(tids, owner_registers_amid_a_resume)
 TEST(owner_comes_and_goes_amid_a_resume)
 {
 	struct owner owner = { .lingers = true };
-	struct hold *early, *late;
 	struct actor actor;
+	struct hold *late;
 
 	/* After the library's own key, so that this destructor runs after the library's. */
 	switchto_self();
 	assert_int_equal(pthread_key_create(&last_key, last_words), 0);
-	worker_start(&owner.w, owns, &owner);
-	actor_start(&actor, RESUME, owner.w.tid);
-	early = hold(0, actor.w.tid, SWITCHTO_DELAY_EARLY_ASKED);
-	late = hold(1, actor.w.tid, SWITCHTO_DELAY_EARLY_CLOSED);
-	worker_release(&actor.w);
-	await_held(early);
-	owner_registers(&owner);
-	let_go(early);
-	await_held(late);
+	late = registers_amid(&owner, &actor, RESUME, SWITCHTO_DELAY_EARLY_CLOSED);
 	atomic_store(&owner.end, true);
 	AWAIT(atomic_load(&owner.forgotten));
 	let_go(late);
@@ -519,9 +526,7 @@ TEST(resumed_while_it_begins)
 			worker_start(&w, gated, NULL);
 			if (early)
 				CHECK_EQ(v, switchto_resume(w.tid), 0);
-			h = hold(0, w.tid, (enum switchto_delay)point);
-			worker_release(&w);
-			await_held(h);
+			h = held_up(&w, (enum switchto_delay)point);
 			CHECK_EQ(v, switchto_resume(w.tid), 0);
 			let_go(h);
 			workers_join(&w, 1, v);
@@ -531,21 +536,16 @@ TEST(resumed_while_it_begins)
 }
 
 /* For the code that asks who a thread is there are no descriptors left. */
-static struct rlimit descriptors;
+static rlim_t descriptors;
 
 static void take_descriptors(void)
 {
-	struct rlimit none;
-
-	getrlimit(RLIMIT_NOFILE, &descriptors);
-	none = descriptors;
-	none.rlim_cur = 0;
-	setrlimit(RLIMIT_NOFILE, &none);
+	descriptors = set_limit(RLIMIT_NOFILE, 0);
 }
 
 static void give_descriptors_back(void)
 {
-	setrlimit(RLIMIT_NOFILE, &descriptors);
+	set_limit(RLIMIT_NOFILE, descriptors);
 }
 
 /* A resume comes after the look for one, and then nobody can tell whose it is: ours. */
@@ -555,9 +555,7 @@ TEST(resumed_and_no_descriptor_while_it_begins)
 	struct hold *h;
 
 	worker_start(&w, gated, NULL);
-	h = hold(0, w.tid, SWITCHTO_DELAY_BEGIN_ASKED);
-	worker_release(&w);
-	await_held(h);
+	h = held_up(&w, SWITCHTO_DELAY_BEGIN_ASKED);
 	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	take_descriptors();
 	let_go(h);
@@ -569,18 +567,9 @@ TEST(resumed_and_no_descriptor_while_it_begins)
 TEST(registers_and_no_descriptor_amid_a_resume)
 {
 	struct owner owner = { 0 };
-	struct hold *early, *late;
 	struct actor actor;
+	struct hold *late = registers_amid(&owner, &actor, RESUME, SWITCHTO_DELAY_EARLY_WORD);
 
-	worker_start(&owner.w, owns, &owner);
-	actor_start(&actor, RESUME, owner.w.tid);
-	early = hold(0, actor.w.tid, SWITCHTO_DELAY_EARLY_ASKED);
-	late = hold(1, actor.w.tid, SWITCHTO_DELAY_EARLY_WORD);
-	worker_release(&actor.w);
-	await_held(early);
-	owner_registers(&owner);
-	let_go(early);
-	await_held(late);
 	take_descriptors();
 	let_go(late);
 	workers_join(&actor.w, 1, v);
@@ -608,9 +597,7 @@ TEST(resumed_amid_a_wait)
 		struct hold *h;
 
 		actor_start(&actor, cases[i].act, 0);
-		h = hold(0, actor.w.tid, cases[i].where);
-		worker_release(&actor.w);
-		await_held(h);
+		h = held_up(&actor.w, cases[i].where);
 		CHECK_EQ(v, switchto_resume(actor.w.tid), 0);
 		let_go(h);
 		workers_join(&actor.w, 1, v);
@@ -636,17 +623,13 @@ TEST(resumed_amid_a_switch)
 	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct sink target = { 0 };
 		struct actor actor;
-		unsigned int returns;
 		struct hold *h;
 		pid_t by;
 
-		sink_start(&target);
-		AWAIT(waits(target.w.tid));
+		sink_waits(&target);
 		actor_start(&actor, cases[i].act, target.w.tid);
 		by = actor.w.tid;
-		h = hold(0, by, cases[i].where);
-		worker_release(&actor.w);
-		await_held(h);
+		h = held_up(&actor.w, cases[i].where);
 		CHECK_EQ(v, switchto_resume(by), 0);
 		let_go(h);
 		workers_join(&actor.w, 1, v);
@@ -654,8 +637,7 @@ TEST(resumed_amid_a_switch)
 		CHECK(v, !actor.more);
 		AWAIT(atomic_load(&target.returns) == 1);
 		CHECK_EQ(v, atomic_load(&target.last), by);
-		sink_stop(&target, v, &returns);
-		CHECK_EQ(v, returns, 1);
+		CHECK_EQ(v, sink_stop(&target, v), 1);
 		verdict_assert(v);
 	}
 }
@@ -706,11 +688,8 @@ TEST(switched_to_before_it_sleeps)
 	tid[0] = first.w.tid;
 	tid[1] = second.w.tid;
 	second.target = tid[0];
-	h = hold(0, tid[0], SWITCHTO_DELAY_SLEEP);
-	worker_release(&first.w);
-	await_held(h);
-	worker_release(&second.w);
-	workers_join(&second.w, 1, v);
+	h = held_up(&first.w, SWITCHTO_DELAY_SLEEP);
+	worker_end(&second.w, v);
 	CHECK_EQ(v, second.result, tid[0]);
 	CHECK(v, !second.more);
 	let_go(h);
@@ -729,8 +708,7 @@ TEST(resumed_again_before_it_is_taken)
 	actor_start(&resumer, RESUME, waiter.w.tid);
 	h = hold(0, waiter.w.tid, SWITCHTO_DELAY_TAKE);
 	worker_release(&waiter.w);
-	worker_release(&resumer.w);
-	workers_join(&resumer.w, 1, v);
+	worker_end(&resumer.w, v);
 	CHECK_EQ(v, resumer.result, 0);
 	await_held(h);
 	CHECK_EQ(v, switchto_resume(waiter.w.tid), 0);
@@ -745,21 +723,16 @@ static void nothing(int signal) {}
 /* A wake-up so late that its resume has been taken, and its target waits for the next. */
 TEST(wakes_late)
 {
-	const struct sigaction action = { .sa_handler = nothing };
 	struct sink target = { 0 };
 	struct actor resumer;
-	unsigned int returns;
 	struct hold *h;
 	pid_t by;
 
-	sigaction(SIGUSR1, &action, NULL);
-	sink_start(&target);
-	AWAIT(waits(target.w.tid));
+	set_handler(SIGUSR1, nothing);
+	sink_waits(&target);
 	actor_start(&resumer, RESUME, target.w.tid);
 	by = resumer.w.tid;
-	h = hold(0, by, SWITCHTO_DELAY_WAKE);
-	worker_release(&resumer.w);
-	await_held(h);
+	h = held_up(&resumer.w, SWITCHTO_DELAY_WAKE);
 	/* Asleep still, until a signal has it look. */
 	CHECK_EQ(v, atomic_load(&target.returns), 0);
 	pthread_kill(target.w.thread, SIGUSR1);
@@ -769,8 +742,7 @@ TEST(wakes_late)
 	let_go(h);
 	workers_join(&resumer.w, 1, v);
 	CHECK_EQ(v, resumer.result, 0);
-	sink_stop(&target, v, &returns);
-	CHECK_EQ(v, returns, 1);
+	CHECK_EQ(v, sink_stop(&target, v), 1);
 }
 
 /* --- a thread is cancelled asynchronously ---------------------------------------------- */
@@ -838,22 +810,22 @@ static void waits_for_a_time(struct worker *w)
 }
 
 /* The target's sleep ends with its time, which is long enough for the rest to be over. */
-static void cancelled_and_target_times_out(enum switchto_delay where, bool switches)
+static void cancelled_and_target_times_out(struct verdict *v, enum switchto_delay where,
+					   bool switches)
 {
 	struct times t = { .time = { 2, 0 } };
-	struct verdict v = { 0 };
 	pid_t by;
 
 	worker_start(&t.w, waits_for_a_time, &t);
 	AWAIT(thread_of(t.w.tid) && waits(t.w.tid));
-	by = cancel_at(where, switches, t.w.tid, &v);
-	workers_join(&t.w, 1, &v);
+	by = cancel_at(where, switches, t.w.tid, v);
+	workers_join(&t.w, 1, v);
 	if (where == SWITCHTO_DELAY_SEEN)
-		CHECK(&v, t.got == -1 && t.error == ETIMEDOUT);
+		CHECK(v, t.got == -1 && t.error == ETIMEDOUT);
 	else
-		CHECK_EQ(&v, t.got, by);
-	pair_works(&v, 1);
-	verdict_assert(&v);
+		CHECK_EQ(v, t.got, by);
+	pair_works(v, 1);
+	verdict_assert(v);
 }
 
 /* Or with a signal that comes later. */
@@ -861,11 +833,9 @@ static void cancelled_and_target_has_a_signal(enum switchto_delay where, bool sw
 {
 	struct sink target = { 0 };
 	struct verdict v = { 0 };
-	unsigned int returns;
 	pid_t by;
 
-	sink_start(&target);
-	AWAIT(waits(target.w.tid));
+	sink_waits(&target);
 	by = cancel_at(where, switches, target.w.tid, &v);
 	pthread_kill(target.w.thread, SIGUSR1);
 	if (where != SWITCHTO_DELAY_SEEN) {
@@ -874,8 +844,7 @@ static void cancelled_and_target_has_a_signal(enum switchto_delay where, bool sw
 	}
 	AWAIT(waits(target.w.tid));
 	pair_works(&v, 1);
-	sink_stop(&target, &v, &returns);
-	CHECK_EQ(&v, returns, where != SWITCHTO_DELAY_SEEN);
+	CHECK_EQ(&v, sink_stop(&target, &v), where != SWITCHTO_DELAY_SEEN);
 	verdict_assert(&v);
 }
 
@@ -889,16 +858,15 @@ TEST(async_cancel)
 		{ SWITCHTO_DELAY_SEEN, true },	{ SWITCHTO_DELAY_GIVEN, true },
 		{ SWITCHTO_DELAY_WAKE, true },	{ SWITCHTO_DELAY_SLEEP, true },
 	};
-	const struct sigaction action = { .sa_handler = nothing };
 	bool swap = strcmp(switchto_backend(), "swap") == 0;
 
-	sigaction(SIGUSR1, &action, NULL);
+	set_handler(SIGUSR1, nothing);
 	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		/* A switch does both in one call there. */
 		if (swap && cases[i].switches && cases[i].where == SWITCHTO_DELAY_WAKE)
 			continue;
 		cancelled_and_target_has_a_signal(cases[i].where, cases[i].switches);
-		cancelled_and_target_times_out(cases[i].where, cases[i].switches);
+		cancelled_and_target_times_out(v, cases[i].where, cases[i].switches);
 	}
 }
 
@@ -909,11 +877,9 @@ static void forks_in(enum switchto_delay where, bool pending, bool switches)
 	struct sink target = { 0 };
 	struct verdict v = { 0 };
 	pid_t self = switchto_self(), got;
-	unsigned int returns;
 	int error;
 
-	sink_start(&target);
-	AWAIT(waits(target.w.tid));
+	sink_waits(&target);
 	if (pending)
 		CHECK_EQ(&v, switchto_resume(self), 0);
 	atomic_store(&h->forks, true);
@@ -934,8 +900,7 @@ static void forks_in(enum switchto_delay where, bool pending, bool switches)
 		CHECK(&v, got == -1 && error == ETIMEDOUT);
 	CHECK(&v, atomic_load(&h->child) > 0);
 	CHECK_EQ(&v, child_status(atomic_load(&h->child)), 0);
-	sink_stop(&target, &v, &returns);
-	CHECK_EQ(&v, returns, switches);
+	CHECK_EQ(&v, sink_stop(&target, &v), switches);
 	verdict_assert(&v);
 }
 

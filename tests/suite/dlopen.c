@@ -111,12 +111,10 @@ TEST(opened_and_closed_in_threads)
 	for (int i = 0; i < 5; i++) {
 		struct worker w[2] = { 0 };
 
-		worker_start(&w[0], opens, &l);
-		workers_join(&w[0], 1, v);
+		worker_run(&w[0], opens, &l, v);
 		CHECK_EQ(v, l.resume(gettid()), 0);
 		CHECK_EQ(v, l.wait(NULL), gettid());
-		worker_start(&w[1], closes, &l);
-		workers_join(&w[1], 1, v);
+		worker_run(&w[1], closes, &l, v);
 	}
 }
 
@@ -148,8 +146,7 @@ TEST(doors_opened_in_threads)
 	for (int i = 0; i < 5; i++) {
 		struct worker w = { 0 };
 
-		worker_start(&w, opens_doors, NULL);
-		workers_join(&w, 1, v);
+		worker_run(&w, opens_doors, NULL, v);
 	}
 }
 
@@ -174,17 +171,14 @@ CHILD(first_use_with)
 {
 	const rlim_t *spare = arg;
 	const struct timespec no_time = { 0, 0 };
-	struct rlimit limit, whole;
+	rlim_t whole;
 	struct library l;
 	const char *backend;
 	int error;
 	pid_t self;
 
 	open_library(&l);
-	getrlimit(RLIMIT_AS, &whole);
-	limit = whole;
-	limit.rlim_cur = address_space() + *spare;
-	setrlimit(RLIMIT_AS, &limit);
+	whole = set_limit(RLIMIT_AS, address_space() + *spare);
 
 	errno = 0;
 	backend = l.backend();
@@ -200,7 +194,7 @@ CHILD(first_use_with)
 	if (*spare == 0)
 		CHECK_EQ(v, self, -1);
 
-	setrlimit(RLIMIT_AS, &whole);
+	set_limit(RLIMIT_AS, whole);
 	CHECK(v, l.backend() != NULL);
 	CHECK_EQ(v, l.self(), gettid());
 	CHECK_ERR(v, l.wait(&no_time), ETIMEDOUT);
@@ -220,15 +214,12 @@ CHILD(first_call_with)
 {
 	const struct first_call_with *first = arg;
 	const struct timespec no_time = { 0, 0 };
-	struct rlimit limit, whole;
+	rlim_t whole;
 	struct library l;
 	int ret, error;
 
 	open_library(&l);
-	getrlimit(RLIMIT_AS, &whole);
-	limit = whole;
-	limit.rlim_cur = address_space() + first->spare;
-	setrlimit(RLIMIT_AS, &limit);
+	whole = set_limit(RLIMIT_AS, address_space() + first->spare);
 	errno = 0;
 	if (first->call == FIRST_RESUME)
 		ret = l.resume(gettid());
@@ -237,7 +228,7 @@ CHILD(first_call_with)
 	else
 		ret = l.switch_(gettid());
 	error = errno;
-	setrlimit(RLIMIT_AS, &whole);
+	set_limit(RLIMIT_AS, whole);
 
 	switch (first->call) {
 	case FIRST_RESUME:

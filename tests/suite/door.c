@@ -61,15 +61,6 @@ static int new_door(void)
 	return fd;
 }
 
-static void *shared(size_t size)
-{
-	void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-	if (at == MAP_FAILED)
-		give_up("mmap: wanted memory, got %s", strerror(errno));
-	return at;
-}
-
 static struct switchto_door *connected(int fd)
 {
 	struct switchto_door *door = switchto_door_connect(fd, 0);
@@ -166,7 +157,7 @@ static int serve(void *arg)
 
 static struct server *new_server(int fd)
 {
-	struct server *s = shared(sizeof(*s));
+	struct server *s = map_shared(-1, sizeof(*s));
 
 	s->fd = fd;
 	s->die_at = -1;
@@ -490,8 +481,7 @@ TEST(handles_belong_to_a_thread)
 	struct switchto_door_message m = { 0 };
 	struct worker w = { 0 };
 
-	worker_start(&w, refuses_thread, &h);
-	workers_join(&w, 1, v);
+	worker_run(&w, refuses_thread, &h, v);
 	CHECK_EQ(v, run_child(refuses_child, &h), 0);
 	/* The child has changed nothing. */
 	CHECK_ERR(v, switchto_door_call(h.door, &m, &past), ETIMEDOUT);
@@ -769,12 +759,11 @@ static void jumps(int signal)
 
 TEST(handlers_do_not_end_a_call)
 {
-	struct sigaction action = { .sa_handler = does_nothing };
 	struct server *s = new_server(new_door());
 	pid_t server = server_start(s);
 	struct caller c = { 0 };
 
-	sigaction(SIGUSR1, &action, NULL);
+	set_handler(SIGUSR1, does_nothing);
 	caller_start(&c, s->fd, HOLD, 1);
 	caller_call(&c);
 	AWAIT(atomic_load(&s->held));
@@ -802,7 +791,6 @@ static void jumper_body(struct worker *w)
 
 TEST(handler_leaves_a_call)
 {
-	struct sigaction action = { .sa_handler = jumps };
 	struct server *s = new_server(new_door());
 	pid_t server = server_start(s);
 	struct caller c = { .fd = s->fd };
@@ -812,7 +800,7 @@ TEST(handler_leaves_a_call)
 		server_end(s, server);
 		return;
 	}
-	sigaction(SIGUSR1, &action, NULL);
+	set_handler(SIGUSR1, jumps);
 	worker_start(&c.w, jumper_body, &c);
 	AWAIT(atomic_load(&c.connected));
 	caller_call(&c);
@@ -856,13 +844,12 @@ static void no_act(pid_t server) {}
  * One caller is being served, others wait, and the server ends by @what or by @act. All fail,
  * also later calls, until there is another server.
  */
-static void server_ends(uint64_t what, void (*act)(pid_t server))
+static void server_ends(struct verdict *v, uint64_t what, void (*act)(pid_t server))
 {
 	struct server *s = new_server(new_door());
 	struct switchto_door *door = connected(s->fd);
 	struct caller first = { 0 }, c[3] = { 0 };
 	pid_t server = server_start(s), other;
-	struct verdict v = { 0 };
 
 	/* Connected before there is a server that may end. */
 	caller_start(&first, s->fd, HOLD, 1);
@@ -874,34 +861,34 @@ static void server_ends(uint64_t what, void (*act)(pid_t server))
 		caller_call(&c[i]);
 	act(server);
 	atomic_store(&s->release, true);
-	caller_join(&first, &v, what == HOLD ? EOWNERDEAD : 0);
+	caller_join(&first, v, what == HOLD ? EOWNERDEAD : 0);
 	for (int i = 0; i < 3; i++)
-		caller_join(&c[i], &v, EOWNERDEAD);
+		caller_join(&c[i], v, EOWNERDEAD);
 	for (int i = 0; i < 3; i++)
-		CHECK_EQ(&v, call(door, ECHO, 3, NULL), EOWNERDEAD);
+		CHECK_EQ(v, call(door, ECHO, 3, NULL), EOWNERDEAD);
 
 	other = server_start(s);
 	for (int i = 0; i < 10; i++)
-		CHECK_EQ(&v, call(door, ECHO, 4, NULL), 0);
-	CHECK_EQ(&v, switchto_door_close(door), 0);
+		CHECK_EQ(v, call(door, ECHO, 4, NULL), 0);
+	CHECK_EQ(v, switchto_door_close(door), 0);
 	end(server);
 	server_end(s, other);
-	verdict_assert(&v);
+	verdict_assert(v);
 }
 
 TEST(server_is_killed)
 {
-	server_ends(HOLD, kill_server);
+	server_ends(v, HOLD, kill_server);
 }
 
 TEST(server_calls_exec)
 {
-	server_ends(EXEC, no_act);
+	server_ends(v, EXEC, no_act);
 }
 
 TEST(server_closes)
 {
-	server_ends(CLOSE, no_act);
+	server_ends(v, CLOSE, no_act);
 }
 
 TEST(server_thread_ends)
@@ -963,7 +950,7 @@ static unsigned int connections(int fd)
 TEST(caller_is_killed)
 {
 	struct server *s = new_server(new_door());
-	struct caller *dies = shared(sizeof(*dies));
+	struct caller *dies = map_shared(-1, sizeof(*dies));
 	pid_t server = server_start(s), child;
 	struct switchto_door *door;
 
@@ -988,7 +975,7 @@ TEST(caller_is_killed)
 TEST(queued_caller_is_killed)
 {
 	struct server *s = new_server(new_door());
-	struct caller first = { 0 }, *dies = shared(sizeof(*dies)), last = { 0 };
+	struct caller first = { 0 }, *dies = map_shared(-1, sizeof(*dies)), last = { 0 };
 	pid_t server = server_start(s), child;
 
 	caller_start(&first, s->fd, HOLD, 1);
@@ -1081,8 +1068,7 @@ TEST(one_of_two_serves)
 	rival.fd = new_door();
 	before_serving = let_rival_serve;
 	CHECK(v, !switchto_door_serve(rival.fd, 0) && errno == EBUSY);
-	worker_release(&rival.w);
-	workers_join(&rival.w, 1, v);
+	worker_end(&rival.w, v);
 	close(rival.fd);
 }
 

@@ -14,8 +14,7 @@ TEST(block_resume)
 {
 	struct worker w = { 0 };
 
-	worker_start(&w, waits_for_starter, NULL);
-	await_parked(w.tid);
+	worker_start_parked(&w, waits_for_starter, NULL);
 	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	workers_join(&w, 1, v);
 }
@@ -73,25 +72,24 @@ static void switches_to_other(struct worker *w)
 	CHECK_ERR(&w->v, switchto_wait(&no_time), ETIMEDOUT);
 }
 
-static void swap_swap_rounds(bool timed)
+static void swap_swap_rounds(struct verdict *v, bool timed)
 {
 	struct meeting m = { .rounds = LOOPS(5000), .timed = timed };
-	struct verdict v = { 0 };
 
 	worker_start(&m.w[0], switches_to_other, &m);
 	worker_start(&m.w[1], switches_to_other, &m);
-	workers_join(m.w, 2, &v);
-	verdict_assert(&v);
+	workers_join(m.w, 2, v);
+	verdict_assert(v);
 }
 
 TEST(swap_swap)
 {
-	swap_swap_rounds(false);
+	swap_swap_rounds(v, false);
 }
 
 TEST(swap_swap_timed)
 {
-	swap_swap_rounds(true);
+	swap_swap_rounds(v, true);
 }
 
 struct switcher {
@@ -122,8 +120,7 @@ TEST(block_swap_resume)
 	struct worker w[2] = { 0 };
 	struct switcher s;
 
-	worker_start(&w[0], answers_with_resume, NULL);
-	await_parked(w[0].tid);
+	worker_start_parked(&w[0], answers_with_resume, NULL);
 	s = (struct switcher){ w[0].tid, w[0].tid };
 	worker_start(&w[1], switches_once, &s);
 	workers_join(w, 2, v);
@@ -141,18 +138,15 @@ TEST(resume_swap_block)
 	struct sink b = { 0 };
 	struct worker a = { 0 };
 	struct switcher s;
-	unsigned int returns;
 
 	sink_start(&b);
 	s = (struct switcher){ b.w.tid, gettid() };
 	worker_start(&a, switches_when_released, &s);
 	CHECK_EQ(v, switchto_resume(a.tid), 0);
-	worker_release(&a);
-	workers_join(&a, 1, v);
+	worker_end(&a, v);
 	AWAIT(atomic_load(&b.returns) == 1);
 	CHECK_EQ(v, b.last, a.tid);
-	sink_stop(&b, v, &returns);
-	CHECK_EQ(v, returns, 1);
+	CHECK_EQ(v, sink_stop(&b, v), 1);
 }
 
 static void times_out(struct worker *w)
@@ -183,7 +177,6 @@ TEST(block_swap_timeout)
 {
 	const struct timespec time = to_timespec(TEN_MS);
 	struct sink a = { 0 };
-	unsigned int returns;
 	long long before;
 
 	sink_start(&a);
@@ -195,8 +188,7 @@ TEST(block_swap_timeout)
 	/* A resume that comes too late for the switch is there for the next wait. */
 	CHECK_EQ(v, switchto_resume(gettid()), 0);
 	CHECK_EQ(v, switchto_wait(NULL), gettid());
-	sink_stop(&a, v, &returns);
-	CHECK_EQ(v, returns, 1);
+	CHECK_EQ(v, sink_stop(&a, v), 1);
 }
 
 static void times_out_then_answers(struct worker *w)
@@ -513,7 +505,7 @@ TEST(two_switch_to_one)
 		CHECK_EQ(v, switchto_resume(c.w[1].tid), 0);
 	}
 	workers_join(c.w, 2, v);
-	sink_stop(&c.target, v, &after);
+	sink_stop(&c.target, v);
 }
 
 /*

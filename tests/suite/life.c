@@ -85,8 +85,7 @@ TEST(fork_by_unregistered_thread)
 {
 	struct worker w = { 0 };
 
-	worker_start(&w, forks, NULL);
-	workers_join(&w, 1, v);
+	worker_run(&w, forks, NULL, v);
 }
 
 /* The runtimes of gcc 12's sanitizers are left in the child as another thread had them. */
@@ -120,8 +119,7 @@ static void churns(struct worker *w)
 	while (!atomic_load(&c->over)) {
 		struct worker shortly = { 0 };
 
-		worker_start(&shortly, registered_and_gone, NULL);
-		workers_join(&shortly, 1, &w->v);
+		worker_run(&shortly, registered_and_gone, NULL, &w->v);
 		CHECK_EQ(&w->v, switchto_wait(&no_time), shortly.tid);
 	}
 }
@@ -157,7 +155,6 @@ static void cancelled_while_switching(struct worker *w)
 TEST(cancel_while_parked)
 {
 	struct sink s = { 0 };
-	unsigned int returns;
 	pid_t target;
 
 	sink_start(&s);
@@ -166,9 +163,8 @@ TEST(cancel_while_parked)
 		struct worker w = { 0 };
 		void *result;
 
-		worker_start(&w, i & 1 ? cancelled_while_parked : cancelled_while_switching,
-			     &target);
-		await_parked(w.tid);
+		worker_start_parked(&w, i & 1 ? cancelled_while_parked : cancelled_while_switching,
+				    &target);
 		pthread_cancel(w.thread);
 		pthread_join(w.thread, &result);
 		CHECK(v, result == PTHREAD_CANCELED);
@@ -179,8 +175,7 @@ TEST(cancel_while_parked)
 		pair_works(v, 1);
 	}
 	await_parked(target);
-	sink_stop(&s, v, &returns);
-	CHECK(v, returns > 0);
+	CHECK(v, sink_stop(&s, v) > 0);
 }
 
 struct deferred {
@@ -202,8 +197,7 @@ TEST(wait_is_no_cancellation_point)
 	struct deferred d = { 0 };
 	void *result;
 
-	worker_start(&d.w, cancelled_later, &d);
-	await_parked(d.w.tid);
+	worker_start_parked(&d.w, cancelled_later, &d);
 	pthread_cancel(d.w.thread);
 	await_parked(d.w.tid);
 	CHECK_EQ(v, switchto_resume(d.w.tid), 0);
@@ -304,8 +298,7 @@ TEST(calls_in_destructor)
 	assert_int_equal(pthread_key_create(&late_key, calls_late), 0);
 	worker_start(&w, ends_late, NULL);
 	CHECK_EQ(v, switchto_resume(w.tid), 0);
-	worker_release(&w);
-	workers_join(&w, 1, v);
+	worker_end(&w, v);
 	CHECK_ERR(v, switchto_resume(w.tid), ESRCH);
 	pthread_key_delete(late_key);
 }
@@ -344,8 +337,7 @@ static int main_thread_leaves(void *arg)
 	static struct left l;
 
 	l.leader = switchto_self();
-	worker_start(&l.parked, parks_for_last, &l);
-	await_parked(l.parked.tid);
+	worker_start_parked(&l.parked, parks_for_last, &l);
 	worker_start(&l.last, is_last, &l);
 	pthread_exit(NULL);
 }
@@ -390,8 +382,7 @@ static int ends_with_sleepers(void *arg)
 	for (int way = 0; way < WAYS; way++) {
 		a[way].way = way;
 		sink_start(&a[way].sink);
-		worker_start(&a[way].w, sleeps_for_good, &a[way]);
-		await_parked(a[way].w.tid);
+		worker_start_parked(&a[way].w, sleeps_for_good, &a[way]);
 		await_parked(a[way].sink.w.tid);
 	}
 	switch (*(enum end *)arg) {
@@ -401,8 +392,7 @@ static int ends_with_sleepers(void *arg)
 		exec_self("after-exec");
 	case END_EXEC_BY_THREAD:
 		/* Which becomes the process's only one, with the TID of this. */
-		worker_start(&w, execs_as_thread, NULL);
-		workers_join(&w, 1, &v);
+		worker_run(&w, execs_as_thread, NULL, &v);
 		break;
 	case END_SIGKILL:
 		kill(getpid(), SIGKILL);
@@ -475,8 +465,7 @@ static int owns_in_child(void *arg)
 	struct robust *r = arg;
 
 	sink_start(&r->sink);
-	worker_start(&r->w, owns_and_switches, r);
-	await_parked(r->w.tid);
+	worker_start_parked(&r->w, owns_and_switches, r);
 	atomic_store(&r->ready, 1);
 	return pause();
 }
@@ -484,22 +473,17 @@ static int owns_in_child(void *arg)
 TEST(robust_owner_ends_asleep)
 {
 	struct robust here = { 0 }, *shared;
-	unsigned int returns;
 	pid_t child;
 
 	robust_init(&here.mutex);
 	sink_start(&here.sink);
-	worker_start(&here.w, owns_and_switches, &here);
-	await_parked(here.w.tid);
+	worker_start_parked(&here.w, owns_and_switches, &here);
 	pthread_cancel(here.w.thread);
 	workers_join(&here.w, 1, v);
 	has_it_after_the_owner(v, &here.mutex);
-	sink_stop(&here.sink, v, &returns);
-	CHECK_EQ(v, returns, 1);
+	CHECK_EQ(v, sink_stop(&here.sink, v), 1);
 
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	assert_true(shared != MAP_FAILED);
+	shared = map_shared(-1, sizeof(*shared));
 	robust_init(&shared->mutex);
 	child = start_child(owns_in_child, shared);
 	AWAIT(atomic_load(&shared->ready));
@@ -517,8 +501,7 @@ TEST(spawn_with_others_parked)
 	extern char **environ;
 	pid_t child;
 
-	worker_start(&parked, parks, NULL);
-	await_parked(parked.tid);
+	worker_start_parked(&parked, parks, NULL);
 	CHECK_EQ(v, switchto_resume(gettid()), 0);
 	CHECK_EQ(v, posix_spawn(&child, "/proc/self/exe", NULL, NULL, argv, environ), 0);
 	CHECK_EQ(v, child_status(child), 0);
@@ -536,8 +519,7 @@ TEST(bare_fork)
 	struct family f;
 	pid_t child;
 
-	worker_start(&parked, parks, NULL);
-	await_parked(parked.tid);
+	worker_start_parked(&parked, parks, NULL);
 	CHECK_EQ(v, switchto_self(), gettid());
 	CHECK_EQ(v, switchto_resume(gettid()), 0);
 	f = (struct family){ getpid(), parked.tid, parked.tid };
@@ -568,8 +550,7 @@ static int execs(void *arg)
 {
 	struct worker w = { 0 };
 
-	worker_start(&w, parks, NULL);
-	await_parked(w.tid);
+	worker_start_parked(&w, parks, NULL);
 	switchto_resume(gettid());
 	exec_self("after-exec");
 }
@@ -721,19 +702,6 @@ TEST(atfork_handler_registers)
  * the call says ENOMEM. The first call of a thread works if it has not been resumed
  * and says ENOMEM if it has. The resume is not lost.
  */
-static rlim_t set_limit(int which, rlim_t limit)
-{
-	struct rlimit old, new;
-
-	getrlimit(which, &old);
-	new = old;
-	new.rlim_cur = limit;
-	if (setrlimit(which, &new))
-		give_up("setrlimit: wanted a limit of %llu, got %s", (unsigned long long)limit,
-			strerror(errno));
-	return old.rlim_cur;
-}
-
 /* All that there may be are in use. */
 static void open_all(void)
 {
@@ -802,8 +770,7 @@ CHILD(open_files_run_out)
 		CHECK_EQ(v, error, ENOMEM);
 		CHECK_EQ(v, switchto_resume(w.tid), 0);
 	}
-	worker_release(&w);
-	workers_join(&w, 1, v);
+	worker_end(&w, v);
 }
 
 TEST(no_file_descriptors)
@@ -845,7 +812,7 @@ static void needs_nothing(struct worker *w)
 	CHECK(&w->v, switchto_backend() != NULL);
 }
 
-CHILD(nothing_is_left)
+TEST_IN_CHILD(registered_thread_needs_nothing)
 {
 	struct needless n = { 0 };
 	rlim_t files;
@@ -867,9 +834,4 @@ CHILD(nothing_is_left)
 	set_limit(RLIMIT_AS, space);
 #endif
 	set_limit(RLIMIT_NOFILE, files);
-}
-
-TEST(registered_thread_needs_nothing)
-{
-	CHECK_EQ(v, run_child(nothing_is_left, NULL), 0);
 }

@@ -365,12 +365,10 @@ static void debug_once(pid_t tid, int turn, struct verdict *v)
 
 TEST(a_debugger_stops_one)
 {
-	struct traced *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct traced *shared = map_shared(-1, sizeof(*shared));
 	unsigned long before;
 	pid_t child;
 
-	assert_ptr_not_equal(shared, MAP_FAILED);
 	child = start_child(pair_of_child, shared);
 	AWAIT(atomic_load(&shared->tid[1]));
 	for (int turn = 0; turn < LOOPS(200) && !atomic_load(&v->failed); turn++) {
@@ -430,28 +428,27 @@ static bool await_bound_to(const struct pair *p, int cpu, long long time)
 	return false;
 }
 
-static void pair_without_cpu(int place, const cpu_set_t *mask, int cpu)
+static void pair_without_cpu(struct verdict *v, int place, const cpu_set_t *mask, int cpu)
 {
 	struct pair p = { .mask = *mask };
 	unsigned int bound = 0;
-	struct verdict v = { 0 };
 
 	pair_begin(&p, place);
 	pin_to(0, 0);
 	for (int turn = 0; turn < 4; turn++) {
 		/* Once at least. */
 		bound += await_bound_to(&p, cpu, bound ? NSEC_PER_SEC / 5 : 5 * NSEC_PER_SEC);
-		CHECK(&v, set_online(cpu, false));
+		CHECK(v, set_online(cpu, false));
 		await_turns(&p, 100);
-		CHECK(&v, set_online(cpu, true));
+		CHECK(v, set_online(cpu, true));
 		/* Now and then it is off again before they have noticed. */
 		if (turn % 3)
 			await_turns(&p, 100);
 	}
-	pair_end(&p, CPU_COUNT(mask) ? mask : &all, &v);
-	CHECK(&v, bound || !binds);
-	CHECK_EQ(&v, sched_setaffinity(0, sizeof(all), &all), 0);
-	verdict_assert(&v);
+	pair_end(&p, CPU_COUNT(mask) ? mask : &all, v);
+	CHECK(v, bound || !binds);
+	CHECK_EQ(v, sched_setaffinity(0, sizeof(all), &all), 0);
+	verdict_assert(v);
 }
 
 TEST_IN(hotplug, a_cpu_is_switched_off)
@@ -464,11 +461,11 @@ TEST_IN(hotplug, a_cpu_is_switched_off)
 	if (!kernel_has_swap() || !set_online(cpu, true))
 		left_out("to switch a CPU off");
 	CPU_ZERO(&mask);
-	pair_without_cpu(SWITCHTO_TOGETHER, &mask, cpu);
-	pair_without_cpu(SWITCHTO_STAY, &mask, cpu);
+	pair_without_cpu(v, SWITCHTO_TOGETHER, &mask, cpu);
+	pair_without_cpu(v, SWITCHTO_STAY, &mask, cpu);
 	CPU_SET(0, &mask);
 	CPU_SET(cpu, &mask);
-	pair_without_cpu(SWITCHTO_TOGETHER, &mask, cpu);
+	pair_without_cpu(v, SWITCHTO_TOGETHER, &mask, cpu);
 }
 
 /* --- a cpuset that shrinks: cpuset --- */

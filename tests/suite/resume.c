@@ -36,8 +36,7 @@ static void late_start(struct late *l, bool registered)
 /* @want is the TID of the one resume that it is to find. */
 static void late_finish(struct late *l, struct verdict *v, pid_t want)
 {
-	worker_release(&l->w);
-	workers_join(&l->w, 1, v);
+	worker_end(&l->w, v);
 	CHECK_EQ(v, l->got[0], want);
 	CHECK(v, l->got[1] == -1 && l->error == ETIMEDOUT);
 }
@@ -58,18 +57,22 @@ static void resumes(struct worker *w)
 }
 
 /* The one return names the later of the two. */
-TEST(later_resume_gives_the_name)
+static void resumed_by_two(struct verdict *v, bool registered)
 {
 	struct late l = { 0 };
 	struct worker r = { 0 };
 	pid_t target;
 
-	late_start(&l, true);
+	late_start(&l, registered);
 	CHECK_EQ(v, switchto_resume(l.w.tid), 0);
 	target = l.w.tid;
-	worker_start(&r, resumes, &target);
-	workers_join(&r, 1, v);
+	worker_run(&r, resumes, &target, v);
 	late_finish(&l, v, r.tid);
+}
+
+TEST(later_resume_gives_the_name)
+{
+	resumed_by_two(v, true);
 }
 
 TEST(unregistered_thread_has_it_pending)
@@ -83,16 +86,7 @@ TEST(unregistered_thread_has_it_pending)
 
 TEST(unregistered_thread_gets_one_of_two)
 {
-	struct late l = { 0 };
-	struct worker r = { 0 };
-	pid_t target;
-
-	late_start(&l, false);
-	CHECK_EQ(v, switchto_resume(l.w.tid), 0);
-	target = l.w.tid;
-	worker_start(&r, resumes, &target);
-	workers_join(&r, 1, v);
-	late_finish(&l, v, r.tid);
+	resumed_by_two(v, false);
 }
 
 /* Resumed while it makes its first call, in every phase of it. */
@@ -176,8 +170,7 @@ TEST(early_resume_then_own_filter)
 				struct resumer r = { .target = f.l.w.tid,
 						     .filter = filters >> i & 1 };
 
-				worker_start(&r.w, resumes_filtered, &r);
-				workers_join(&r.w, 1, v);
+				worker_run(&r.w, resumes_filtered, &r, v);
 				later = r.w.tid;
 			}
 			late_finish(&f.l, v, later);
@@ -190,17 +183,14 @@ TEST(resumed_by_unregistered_thread)
 {
 	struct sink s = { 0 };
 	struct worker r = { 0 };
-	unsigned int returns;
 	pid_t target;
 
 	sink_start(&s);
 	target = s.w.tid;
-	worker_start(&r, resumes, &target);
-	workers_join(&r, 1, v);
+	worker_run(&r, resumes, &target, v);
 	AWAIT(atomic_load(&s.returns) == 1);
 	CHECK_EQ(v, s.last, r.tid);
-	sink_stop(&s, v, &returns);
-	CHECK_EQ(v, returns, 1);
+	CHECK_EQ(v, sink_stop(&s, v), 1);
 }
 
 static void resumes_with_signals_blocked(struct worker *w)
@@ -220,7 +210,6 @@ TEST(all_signals_blocked)
 {
 	struct sink s = { 0 };
 	struct worker r = { 0 };
-	unsigned int returns;
 
 	sink_start(&s);
 	worker_start(&r, resumes_with_signals_blocked, &s);
@@ -230,8 +219,7 @@ TEST(all_signals_blocked)
 	pthread_kill(r.thread, SIGURG);
 	CHECK_EQ(v, switchto_resume(r.tid), 0);
 	workers_join(&r, 1, v);
-	sink_stop(&s, v, &returns);
-	CHECK_EQ(v, returns, 2);
+	CHECK_EQ(v, sink_stop(&s, v), 2);
 }
 
 TEST(switch_to_running_thread)
@@ -277,8 +265,7 @@ TEST(exited_thread)
 	for (int i = 0; i < LOOPS(500); i++) {
 		struct worker w = { 0 };
 
-		worker_start(&w, i & 1 ? is_registered : is_unregistered, NULL);
-		workers_join(&w, 1, v);
+		worker_run(&w, i & 1 ? is_registered : is_unregistered, NULL, v);
 		refused(v, w.tid, ESRCH);
 	}
 }
@@ -352,7 +339,6 @@ TEST(errno_is_left_alone)
 {
 	struct late registered = { 0 }, unregistered = { 0 };
 	struct sink s = { 0 };
-	unsigned int returns;
 	pid_t targets[4];
 
 	late_start(&registered, true);
@@ -374,5 +360,5 @@ TEST(errno_is_left_alone)
 	late_finish(&registered, v, gettid());
 	late_finish(&unregistered, v, gettid());
 	AWAIT(atomic_load(&s.returns) == 1);
-	sink_stop(&s, v, &returns);
+	sink_stop(&s, v);
 }

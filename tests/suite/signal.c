@@ -54,7 +54,6 @@ TEST_IN(signals, handler_does_not_end_wait)
 		install(handler, *flags);
 		for (int way = 0; way < WAYS; way++) {
 			struct sleeper s = { .way = way };
-			unsigned int returns;
 
 			sink_start(&s.sink);
 			worker_start(&s.w, sleeps_once, &s);
@@ -65,8 +64,7 @@ TEST_IN(signals, handler_does_not_end_wait)
 			AWAIT(is_parked(s.w.tid) || atomic_load(&s.w.v.failed));
 			CHECK_EQ(v, switchto_resume(s.w.tid), 0);
 			workers_join(&s.w, 1, v);
-			sink_stop(&s.sink, v, &returns);
-			CHECK_EQ(v, returns, way_switches(way));
+			CHECK_EQ(v, sink_stop(&s.sink, v), way_switches(way));
 		}
 	}
 }
@@ -144,13 +142,11 @@ CHILD(disturbed_body)
 {
 	struct sleeper s[WAYS] = { 0 };
 	struct talk *t = arg;
-	unsigned int returns;
 
 	for (int way = 0; way < WAYS; way++) {
 		s[way].way = way;
 		sink_start(&s[way].sink);
-		worker_start(&s[way].w, sleeps_once, &s[way]);
-		await_parked(s[way].w.tid);
+		worker_start_parked(&s[way].w, sleeps_once, &s[way]);
 		await_parked(s[way].sink.w.tid);
 	}
 	for (int way = 0; way < WAYS; way++)
@@ -160,14 +156,13 @@ CHILD(disturbed_body)
 		await_parked(s[way].w.tid);
 		CHECK_EQ(v, switchto_resume(s[way].w.tid), 0);
 		workers_join(&s[way].w, 1, v);
-		sink_stop(&s[way].sink, v, &returns);
-		CHECK_EQ(v, returns, way_switches(way));
+		CHECK_EQ(v, sink_stop(&s[way].sink, v), way_switches(way));
 	}
 }
 
-static void not_noticed(void (*disturb)(struct verdict *v, pid_t child, const pid_t *tids))
+static void not_noticed(struct verdict *v,
+			void (*disturb)(struct verdict *v, pid_t child, const pid_t *tids))
 {
-	struct verdict v = { 0 };
 	struct talk t;
 	pid_t tids[WAYS];
 
@@ -175,11 +170,11 @@ static void not_noticed(void (*disturb)(struct verdict *v, pid_t child, const pi
 	for (int way = 0; way < WAYS; way++)
 		tids[way] = hear(t.to_parent[0]);
 	if (tids[WAYS - 1] > 0) {
-		disturb(&v, t.child, tids);
+		disturb(v, t.child, tids);
 		say(t.to_child[1], 0);
 	}
-	CHECK_EQ(&v, talk_end(&t), 0);
-	verdict_assert(&v);
+	CHECK_EQ(v, talk_end(&t), 0);
+	verdict_assert(v);
 }
 
 static void by_stop(struct verdict *v, pid_t child, const pid_t *tids)
@@ -198,7 +193,7 @@ static void by_stop(struct verdict *v, pid_t child, const pid_t *tids)
 
 TEST_IN(signals, stop_is_not_noticed)
 {
-	not_noticed(by_stop);
+	not_noticed(v, by_stop);
 }
 
 static void by_tracer(struct verdict *v, pid_t child, const pid_t *tids)
@@ -213,7 +208,7 @@ static void by_tracer(struct verdict *v, pid_t child, const pid_t *tids)
 
 TEST_IN(signals, tracer_is_not_noticed)
 {
-	not_noticed(by_tracer);
+	not_noticed(v, by_tracer);
 }
 
 /*
@@ -249,7 +244,6 @@ static int stopped_timed_body(void *arg)
 	struct timed_sleeper s[4] = { 0 };
 	struct verdict v = { 0 };
 	struct talk *t = arg;
-	unsigned int returns;
 	long long stopped;
 	bool late = false;
 
@@ -257,8 +251,7 @@ static int stopped_timed_body(void *arg)
 		s[i].c = &timed_calls[i];
 		s[i].length = stopped_wait;
 		sink_start(&s[i].sink);
-		worker_start(&s[i].w, times_out_once, &s[i]);
-		await_parked(s[i].w.tid);
+		worker_start_parked(&s[i].w, times_out_once, &s[i]);
 	}
 	say_in_child(t, 0);
 	stopped = heard_in_child(t);
@@ -267,8 +260,7 @@ static int stopped_timed_body(void *arg)
 		CHECK(&v, s[i].ended - s[i].began >= stopped_wait);
 		/* Had the stop begun it anew, it would not be over yet. */
 		late |= s[i].ended - s[i].began >= stopped_wait + stopped * 1000000LL;
-		sink_stop(&s[i].sink, &v, &returns);
-		CHECK_EQ(&v, returns, timed_calls[i].switches);
+		CHECK_EQ(&v, sink_stop(&s[i].sink, &v), timed_calls[i].switches);
 	}
 	if (verdict_status(&v))
 		return 1;
@@ -311,7 +303,7 @@ TEST_IN(signals, handlers_keep_the_deadline)
 	FOR_EACH_FLAGS(flags)
 	{
 		struct timed_sleeper s[4] = { 0 };
-		unsigned int before = atomic_load(&handled), returns;
+		unsigned int before = atomic_load(&handled);
 		long long until = now_ns() + WERE_IT_BEGUN_ANEW;
 
 		install(handler, *flags);
@@ -335,8 +327,7 @@ TEST_IN(signals, handlers_keep_the_deadline)
 			workers_join(&s[i].w, 1, v);
 			CHECK(v, s[i].ended - s[i].began >= HANDLED_WAIT);
 			CHECK(v, s[i].ended < until);
-			sink_stop(&s[i].sink, v, &returns);
-			CHECK_EQ(v, returns, timed_calls[i].switches);
+			CHECK_EQ(v, sink_stop(&s[i].sink, v), timed_calls[i].switches);
 		}
 	}
 }
@@ -382,14 +373,12 @@ static int held_body(void *arg)
 	_Atomic pid_t from = 0;
 	struct verdict v = { 0 };
 
-	worker_start(&target, answers_once, &from);
-	await_parked(target.tid);
+	worker_start_parked(&target, answers_once, &from);
 	say_in_child(&h->t, target.tid);
 	if (heard_in_child(&h->t) < 0)
 		return 1;
 	a.target = target.tid;
-	worker_start(&a.w, asks_once, &a);
-	await_parked(a.w.tid);
+	worker_start_parked(&a.w, asks_once, &a);
 	CHECK_EQ(&v, atomic_load(&from), 0);
 	CHECK_EQ(&v, thread_state(target.tid), 't');
 	say_in_child(&h->t, verdict_status(&v));
@@ -454,7 +443,6 @@ CHILD(entry_body)
 	struct entry *e = arg;
 	struct sleeper s = { .way = e->way };
 	bool resumed = false;
-	unsigned int returns;
 	int command;
 
 	atomic_store(&handled, 0);
@@ -479,8 +467,7 @@ CHILD(entry_body)
 		CHECK_EQ(v, switchto_resume(s.w.tid), 0);
 	}
 	workers_join(&s.w, 1, v);
-	sink_stop(&s.sink, v, &returns);
-	CHECK_EQ(v, returns, way_switches(e->way));
+	CHECK_EQ(v, sink_stop(&s.sink, v), way_switches(e->way));
 	say_in_child(&e->t, atomic_load(&handled));
 }
 
@@ -536,32 +523,31 @@ static void comes_at_entry(struct verdict *v, int way, int nth, int events, int 
 }
 
 /* A switch is one call with the one backend and two with the other. */
-static void for_each_entry(int events, int flags)
+static void for_each_entry(struct verdict *v, int events, int flags)
 {
 	bool swap = strcmp(switchto_backend(), "swap") == 0;
-	struct verdict v = { 0 };
 
 	for (int way = 0; way < WAYS; way++)
 		for (int nth = 0; nth < (swap || !way_switches(way) ? 1 : 2); nth++)
-			comes_at_entry(&v, way, nth, events, flags);
-	verdict_assert(&v);
+			comes_at_entry(v, way, nth, events, flags);
+	verdict_assert(v);
 }
 
 TEST_IN(signals, signal_pending_on_entry)
 {
-	for_each_entry(SIGNAL_COMES, 0);
-	for_each_entry(SIGNAL_COMES, SA_RESTART);
+	for_each_entry(v, SIGNAL_COMES, 0);
+	for_each_entry(v, SIGNAL_COMES, SA_RESTART);
 }
 
 TEST_IN(signals, value_changed_on_entry)
 {
-	for_each_entry(RESUME_COMES, 0);
+	for_each_entry(v, RESUME_COMES, 0);
 }
 
 TEST_IN(signals, resume_and_signal_on_entry)
 {
-	for_each_entry(SIGNAL_COMES | RESUME_COMES, 0);
-	for_each_entry(SIGNAL_COMES | RESUME_COMES, SA_RESTART);
+	for_each_entry(v, SIGNAL_COMES | RESUME_COMES, 0);
+	for_each_entry(v, SIGNAL_COMES | RESUME_COMES, SA_RESTART);
 }
 
 /*
@@ -624,12 +610,10 @@ TEST_IN(signals, handler_leaves_the_wait)
 	for (int i = 0; i < 4 * WAYS; i++) {
 		struct sleeper s = { .way = i / 4 };
 		bool at_once = i & 1;
-		unsigned int returns;
 
 		install(leaving_handler, all_flags[i / 2 % 2]);
 		sink_start(&s.sink);
-		worker_start(&s.w, is_left, &s);
-		await_parked(s.w.tid);
+		worker_start_parked(&s.w, is_left, &s);
 		pthread_kill(s.w.thread, SIGUSR1);
 		AWAIT(atomic_load(&s.seen));
 		if (at_once)
@@ -640,8 +624,7 @@ TEST_IN(signals, handler_leaves_the_wait)
 			CHECK_EQ(v, switchto_resume(s.w.tid), 0);
 		}
 		workers_join(&s.w, 1, v);
-		sink_stop(&s.sink, v, &returns);
-		CHECK_EQ(v, returns, way_switches(s.way));
+		CHECK_EQ(v, sink_stop(&s.sink, v), way_switches(s.way));
 	}
 }
 
@@ -689,17 +672,14 @@ TEST_IN(signals, handler_forks_in_a_wait)
 		install(forking_handler, *flags);
 		for (int way = 0; way < WAYS; way++) {
 			struct sleeper s = { .way = way };
-			unsigned int returns;
 
 			sink_start(&s.sink);
-			worker_start(&s.w, is_forked, &s);
-			await_parked(s.w.tid);
+			worker_start_parked(&s.w, is_forked, &s);
 			await_parked(s.sink.w.tid);
 			runs_a_handler(s.w.thread);
 			CHECK_EQ(v, switchto_resume(s.w.tid), 0);
 			workers_join(&s.w, 1, v);
-			sink_stop(&s.sink, v, &returns);
-			CHECK_EQ(v, returns, way_switches(way));
+			CHECK_EQ(v, sink_stop(&s.sink, v), way_switches(way));
 		}
 	}
 }
@@ -743,7 +723,7 @@ TEST_IN(signals, resume_races_with_signal)
 		}
 		workers_join(&s.w, 1, v);
 		CHECK_EQ(v, s.seen, s.rounds);
-		sink_stop(&s.sink, v, &returns);
+		returns = sink_stop(&s.sink, v);
 		if (way_switches(s.way))
 			CHECK(v, returns > 0 && returns <= s.returned);
 		else
@@ -768,7 +748,6 @@ static void resuming_handler(int signal)
 TEST_IN(signals, resume_from_handler)
 {
 	struct sink s = { 0 };
-	unsigned int returns;
 
 	install(resuming_handler, 0);
 	sink_start(&s);
@@ -778,8 +757,7 @@ TEST_IN(signals, resume_from_handler)
 	CHECK_EQ(v, atomic_load(&handler_result), 1);
 	AWAIT(atomic_load(&s.returns) == 1);
 	CHECK_EQ(v, s.last, gettid());
-	sink_stop(&s, v, &returns);
-	CHECK_EQ(v, returns, 1);
+	CHECK_EQ(v, sink_stop(&s, v), 1);
 }
 
 /* Of a thread that the library does not know, for one that it does not know either. */
@@ -802,11 +780,9 @@ TEST_IN(signals, resume_from_unregistered_handler)
 	worker_start(&target, takes_one, &raiser.tid);
 	handler_target = target.tid;
 	atomic_store(&handler_result, 0);
-	worker_start(&raiser, raises, NULL);
-	workers_join(&raiser, 1, v);
+	worker_run(&raiser, raises, NULL, v);
 	CHECK_EQ(v, atomic_load(&handler_result), 1);
-	worker_release(&target);
-	workers_join(&target, 1, v);
+	worker_end(&target, v);
 }
 
 /* How a handler ends a wait: it resumes its thread. Not lost if it comes just before. */
@@ -825,7 +801,6 @@ TEST_IN(signals, handler_resumes_its_own_thread)
 
 	for (int i = 0; i < LOOPS(50) * 4 * WAYS; i++) {
 		struct sleeper s = { .way = i / 4 % WAYS };
-		unsigned int returns;
 
 		install(resuming_handler, all_flags[i & 1]);
 		sink_start(&s.sink);
@@ -838,8 +813,7 @@ TEST_IN(signals, handler_resumes_its_own_thread)
 			random_delay(&seed, 20000);
 		pthread_kill(s.w.thread, SIGUSR1);
 		workers_join(&s.w, 1, v);
-		sink_stop(&s.sink, v, &returns);
-		CHECK_EQ(v, returns, way_switches(s.way));
+		CHECK_EQ(v, sink_stop(&s.sink, v), way_switches(s.way));
 	}
 }
 
@@ -895,16 +869,13 @@ static void storm_sends(struct worker *w)
 TEST_IN(signals, handlers_resume_amid_switches)
 {
 	struct storm s = { .signals = LOOPS(2000) };
-	unsigned int returns;
 
 	install(resuming_handler, 0);
 	sink_start(&s.sink);
 	handler_target = s.sink.w.tid;
 	worker_start(&s.pair[1], storm_answers, &s);
 	worker_start(&s.pair[0], storm_switches, &s);
-	worker_start(&s.sender, storm_sends, &s);
-	workers_join(&s.sender, 1, v);
+	worker_run(&s.sender, storm_sends, &s, v);
 	workers_join(s.pair, 2, v);
-	sink_stop(&s.sink, v, &returns);
-	CHECK_EQ(v, returns, s.signals);
+	CHECK_EQ(v, sink_stop(&s.sink, v), s.signals);
 }

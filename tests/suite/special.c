@@ -466,7 +466,6 @@ TEST(threads_in_different_groups)
 static int moved_about(struct verdict *v)
 {
 	struct sink s = { 0 };
-	unsigned int returns;
 
 	sink_start(&s);
 	for (unsigned int i = 1; i <= 50; i++) {
@@ -476,7 +475,7 @@ static int moved_about(struct verdict *v)
 		CHECK_EQ(v, switchto_switch(s.w.tid), gettid());
 		AWAIT(atomic_load(&s.returns) == i);
 	}
-	sink_stop(&s, v, &returns);
+	sink_stop(&s, v);
 	return 0;
 }
 
@@ -576,18 +575,15 @@ static int frozen_target(struct verdict *v, const struct freezer *f)
 	struct asking a = { 0 };
 	_Atomic pid_t from = 0;
 	struct sink s = { 0 };
-	unsigned int returns;
 
 	sink_start(&s);
-	worker_start(&target, answers, &from);
-	await_parked(target.tid);
+	worker_start_parked(&target, answers, &from);
 	if (!f->join(target.tid) || !f->join(s.w.tid) || !f->freeze(true)) {
 		fprintf(stderr, "special: wanted a frozen group, got %s\n", strerror(errno));
 		return NOT_HERE;
 	}
 	a.target = target.tid;
-	worker_start(&a.w, asks_target, &a);
-	await_parked(a.w.tid);
+	worker_start_parked(&a.w, asks_target, &a);
 	CHECK_ERR(v, switchto_switch_timed(s.w.tid, &soon), ETIMEDOUT);
 	CHECK(v, is_parked(a.w.tid));
 	CHECK_EQ(v, atomic_load(&from), 0);
@@ -598,8 +594,7 @@ static int frozen_target(struct verdict *v, const struct freezer *f)
 	CHECK_EQ(v, atomic_load(&from), a.w.tid);
 	AWAIT(atomic_load(&s.returns) == 1);
 	CHECK_EQ(v, s.last, gettid());
-	sink_stop(&s, v, &returns);
-	CHECK_EQ(v, returns, 1);
+	CHECK_EQ(v, sink_stop(&s, v), 1);
 	return 0;
 }
 
@@ -621,13 +616,11 @@ static int frozen_sleepers(struct verdict *v, const struct freezer *f)
 {
 	for (int resumed = 0; resumed < 2; resumed++) {
 		struct chilled c[WAYS] = { 0 };
-		unsigned int returns;
 
 		for (int way = 0; way < WAYS; way++) {
 			c[way].way = way;
 			sink_start(&c[way].sink);
-			worker_start(&c[way].w, sleeps_in_the_cold, &c[way]);
-			await_parked(c[way].w.tid);
+			worker_start_parked(&c[way].w, sleeps_in_the_cold, &c[way]);
 			if (!f->join(c[way].w.tid)) {
 				fprintf(stderr, "special: wanted a thread in a group, got %s\n",
 					strerror(errno));
@@ -645,8 +638,7 @@ static int frozen_sleepers(struct verdict *v, const struct freezer *f)
 				CHECK_EQ(v, switchto_resume(c[way].w.tid), 0);
 			}
 			workers_join(&c[way].w, 1, v);
-			sink_stop(&c[way].sink, v, &returns);
-			CHECK_EQ(v, returns, way_switches(way));
+			CHECK_EQ(v, sink_stop(&c[way].sink, v), way_switches(way));
 		}
 	}
 	return 0;
@@ -841,8 +833,7 @@ static int moved_by_cpuset(struct verdict *v)
 	int cpu[2];
 
 	two_cpus(cpu);
-	worker_start(&d.w, wakes_where_it_may, &d);
-	await_parked(d.w.tid);
+	worker_start_parked(&d.w, wakes_where_it_may, &d);
 	if (!join_group(d.w.tid, "a"))
 		return NOT_HERE;
 	pin_to(0, cpu[0]);
@@ -884,7 +875,6 @@ CHILD(in_time_namespace)
 	const struct shifted *shifted = arg;
 	struct worker w = { 0 };
 	struct sink s = { 0 };
-	unsigned int returns;
 
 	/* It is off by nearly all that it was to be: or all this proved nothing. */
 	CHECK(v, llabs(now_ns() - shifted->outside) > shifted->by / 2);
@@ -899,11 +889,10 @@ CHILD(in_time_namespace)
 			CHECK(v, now_ns() - before >= times[i % 3]);
 		}
 	}
-	worker_start(&w, far_in_namespace, NULL);
-	await_parked(w.tid);
+	worker_start_parked(&w, far_in_namespace, NULL);
 	CHECK_EQ(v, switchto_resume(w.tid), 0);
 	workers_join(&w, 1, v);
-	sink_stop(&s, v, &returns);
+	sink_stop(&s, v);
 }
 
 static int makes_time_namespace(void *arg)
@@ -1016,8 +1005,7 @@ TEST(highest_tids)
 	/* Its TID, or a thread's that is there already, and may be made by whom? */
 	error = try_start_as(tids[0], &w, await_release, NULL);
 	if (!error) {
-		worker_release(&w);
-		workers_join(&w, 1, v);
+		worker_end(&w, v);
 		for (unsigned int i = 0; i < sizeof(tids) / sizeof(tids[0]); i++)
 			works_at(v, tids[i], tids[(i + 3) % (sizeof(tids) / sizeof(tids[0]))]);
 		CHECK_ERR(v, switchto_resume(HIGHEST_TID + 1), ESRCH);

@@ -34,8 +34,7 @@ TEST(changed_value_wakes)
 	struct worker w = { 0 };
 	uint32_t word = 1, wake = 0;
 
-	worker_start(&w, waits_on, &wake);
-	await_parked(w.tid);
+	worker_start_parked(&w, waits_on, &wake);
 	CHECK_ERR(v, raw_swap(&word, 0, NULL, &wake, 0), EAGAIN);
 	workers_join(&w, 1, v);
 }
@@ -47,8 +46,7 @@ TEST(timeout_wakes)
 	uint32_t word = 0, wake = 0;
 	long long before;
 
-	worker_start(&w, waits_on, &wake);
-	await_parked(w.tid);
+	worker_start_parked(&w, waits_on, &wake);
 	before = now_ns();
 	CHECK_ERR(v, raw_swap(&word, 0, &time, &wake, 0), ETIMEDOUT);
 	CHECK(v, now_ns() - before >= to_ns(&time));
@@ -67,8 +65,7 @@ TEST(arguments_before_effects)
 	uint32_t word[2] = { 0 }, wake = 0;
 	char *kernel_address = (char *)(uintptr_t)(ULONG_MAX & ~0xfffUL);
 
-	worker_start(&w, waits_on, &wake);
-	await_parked(w.tid);
+	worker_start_parked(&w, waits_on, &wake);
 	for (int i = 0; i < 3; i++)
 		CHECK_ERR(v, raw_swap(word, 0, &bad_times[i], &wake, 0), EINVAL);
 	CHECK_ERR(v, raw_swap((char *)word + 1, 0, NULL, &wake, 0), EINVAL);
@@ -177,7 +174,7 @@ CHILD(loses_operation)
 	const struct loss *loss = arg;
 	struct sink partner = { 0 }, sinks[WAYS + 1] = { 0 };
 	const struct timespec time = to_timespec(NSEC_PER_SEC / 100);
-	unsigned int returns, given = 0;
+	unsigned int given = 0;
 
 	CHECK(v, switchto_backend() && strcmp(switchto_backend(), "swap") == 0);
 	/* Parked before, in every way; and the last one after it. */
@@ -209,11 +206,9 @@ CHILD(loses_operation)
 		}
 	}
 	for (int way = 0; way <= WAYS; way++) {
-		sink_stop(&sinks[way], v, &returns);
-		CHECK_EQ(v, returns, 10);
+		CHECK_EQ(v, sink_stop(&sinks[way], v), 10);
 	}
-	sink_stop(&partner, v, &returns);
-	CHECK_EQ(v, returns, given);
+	CHECK_EQ(v, sink_stop(&partner, v), given);
 }
 
 TEST_IN(also_forced, operation_is_lost)

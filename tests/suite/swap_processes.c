@@ -23,21 +23,6 @@ struct arena {
 
 static struct arena *arena;
 
-static void *map_shared(int fd, size_t size)
-{
-	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE,
-			 fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
-
-	if (map == MAP_FAILED)
-		give_up("mmap: wanted shared memory, got %s", strerror(errno));
-	return map;
-}
-
-static void arena_make(void)
-{
-	arena = map_shared(-1, sizeof(*arena));
-}
-
 static long raw_futex(_Atomic uint32_t *word, int op, uint32_t value,
 		      const struct timespec *timeout, _Atomic uint32_t *other)
 {
@@ -240,7 +225,7 @@ TEST(concurrency_ids_stay_apart)
 	ids = (unsigned int)sysconf(_SC_NPROCESSORS_CONF);
 	assert_in_range(ids, 1, MOST_CPUS);
 	elsewhere_make();
-	arena_make();
+	arena = map_shared(-1, sizeof(*arena));
 	for (int i = 0; i < PAIRS; i++)
 		atomic_store(&arena->pairs[i].turn[0], 1);
 	for (int i = 0; i < 2; i++)
@@ -361,8 +346,7 @@ CHILD(swaps_on_a_mapping_that_stays)
 	struct changing *c = arg;
 
 	c->side = 1;
-	worker_start(&c->w, swap_amid_changes, c);
-	workers_join(&c->w, 1, v);
+	worker_run(&c->w, swap_amid_changes, c, v);
 	CHECK_EQ(v, c->failed, 0);
 }
 
@@ -376,13 +360,12 @@ TEST(mapping_of_the_words_changes)
 	long turns;
 	pid_t child;
 
-	arena_make();
+	arena = map_shared(-1, sizeof(*arena));
 	c.pair = map_words(NULL, all, MAP_SHARED, c.file);
 	c.seen = map_words(NULL, all, MAP_SHARED, c.file);
 	atomic_store(&c.pair->turn[0], 1);
 	child = start_child(swaps_on_a_mapping_that_stays, &c);
-	worker_start(&sleeper, sleeps_elsewhere, &bystander->turn[0]);
-	await_parked(sleeper.tid);
+	worker_start_parked(&sleeper, sleeps_elsewhere, &bystander->turn[0]);
 	worker_start(&c.w, swap_amid_changes, &c);
 	for (int i = 0; i < LOOPS(1000); i++) {
 		change_mapping(&c, (enum change)(i % CHANGES), other);

@@ -73,8 +73,7 @@ TEST(after_unregistered_owner)
 
 	worker_start(&w, unregistered, NULL);
 	CHECK_EQ(v, switchto_resume(w.tid), 0);
-	worker_release(&w);
-	workers_join(&w, 1, v);
+	worker_end(&w, v);
 	succeeds(w.tid, v);
 }
 
@@ -95,8 +94,7 @@ TEST(after_cancelled_owner)
 {
 	struct worker w = { 0 };
 
-	worker_start(&w, cancelled, NULL);
-	await_parked(w.tid);
+	worker_start_parked(&w, cancelled, NULL);
 	pthread_cancel(w.thread);
 	workers_join(&w, 1, v);
 	succeeds(w.tid, v);
@@ -135,21 +133,18 @@ TEST(resume_before_new_owner_registers)
 
 	worker_start(&former, unregistered, NULL);
 	CHECK_EQ(v, switchto_resume(former.tid), 0);
-	worker_release(&former);
-	workers_join(&former, 1, v);
+	worker_end(&former, v);
 
 	start_as(former.tid, &w, takes_first, NULL);
 	CHECK_EQ(v, switchto_resume(former.tid), 0);
-	worker_release(&w);
-	workers_join(&w, 1, v);
+	worker_end(&w, v);
 
 	/* And where the owner in between was registered. */
 	start_as(former.tid, &other, registered, &over);
 	workers_join(&other, 1, v);
 	start_as(former.tid, &w, takes_first, NULL);
 	CHECK_EQ(v, switchto_resume(former.tid), 0);
-	worker_release(&w);
-	workers_join(&w, 1, v);
+	worker_end(&w, v);
 }
 
 #ifndef UNDER_TSAN /* whose runtime in the child still knows the parent's threads */
@@ -178,8 +173,7 @@ TEST(after_parents_thread)
 		/* The parent's thread has to end before its TID is free. */
 		_exit(read(go[0], &byte, 1) == 1 ? succeeds_in_child(&tid) : 1);
 	}
-	worker_release(&w);
-	workers_join(&w, 1, v);
+	worker_end(&w, v);
 	CHECK_EQ(v, write(go[1], &byte, 1), 1);
 	CHECK_EQ(v, child_status(child), 0);
 	close(go[0]);
@@ -232,8 +226,7 @@ TEST(resumed_while_it_ends)
 	struct worker first = { 0 };
 
 	worker_start(&first, unregistered, NULL);
-	worker_release(&first);
-	workers_join(&first, 1, v);
+	worker_end(&first, v);
 	e.tid = first.tid;
 	worker_start(&e.resumer, resumes_each, &e);
 	for (unsigned int i = 1; i <= e.rounds; i++) {

@@ -12,7 +12,6 @@ TEST(never_early)
 {
 	const long long times[] = { 0, 500, NSEC_PER_SEC / 100 };
 	struct sink s = { 0 };
-	unsigned int returns;
 
 	sink_start(&s);
 	FOR_EACH_TIMED_CALL (c) {
@@ -24,8 +23,7 @@ TEST(never_early)
 			CHECK(v, now_ns() - before >= ns);
 		}
 	}
-	sink_stop(&s, v, &returns);
-	CHECK(v, returns > 0);
+	CHECK(v, sink_stop(&s, v) > 0);
 }
 
 /* A deadline that has passed still takes what is pending, and resumes the target. */
@@ -50,7 +48,7 @@ TEST(deadline_in_the_past)
 			await_parked(s.w.tid);
 		}
 	}
-	sink_stop(&s, v, &returns);
+	sink_stop(&s, v);
 }
 
 static const struct timespec bad_times[] = {
@@ -69,7 +67,6 @@ TEST(bad_time)
 {
 	struct sink parked = { 0 };
 	struct worker running = { 0 };
-	unsigned int returns;
 
 	sink_start(&parked);
 	worker_start(&running, takes_what_is_pending, NULL);
@@ -81,10 +78,8 @@ TEST(bad_time)
 		}
 	}
 	CHECK_EQ(v, switchto_wait(&no_time), gettid());
-	worker_release(&running);
-	workers_join(&running, 1, v);
-	sink_stop(&parked, v, &returns);
-	CHECK_EQ(v, returns, 0);
+	worker_end(&running, v);
+	CHECK_EQ(v, sink_stop(&parked, v), 0);
 }
 
 struct far {
@@ -111,20 +106,18 @@ TEST(very_far_away)
 		{ INT_MAX, 0 },
 	};
 	struct sink s = { 0 };
-	unsigned int returns;
 
 	sink_start(&s);
 	FOR_EACH_TIMED_CALL (c) {
 		for (int i = 0; i < 4; i++) {
 			struct far f = { .c = c, .target = s.w.tid, .time = far[i] };
 
-			worker_start(&f.w, sleeps_long, &f);
-			await_parked(f.w.tid);
+			worker_start_parked(&f.w, sleeps_long, &f);
 			CHECK_EQ(v, switchto_resume(f.w.tid), 0);
 			workers_join(&f.w, 1, v);
 		}
 	}
-	sink_stop(&s, v, &returns);
+	sink_stop(&s, v);
 }
 
 #ifndef UNDER_TSAN /* which does not know that a thread seen asleep has read it */
@@ -132,20 +125,18 @@ TEST(very_far_away)
 TEST(time_is_not_kept)
 {
 	struct sink s = { 0 };
-	unsigned int returns;
 
 	sink_start(&s);
 	FOR_EACH_TIMED_CALL (c) {
 		struct far f = { .c = c, .target = s.w.tid };
 
 		f.time = from_now(c, 3600 * NSEC_PER_SEC);
-		worker_start(&f.w, sleeps_long, &f);
-		await_parked(f.w.tid);
+		worker_start_parked(&f.w, sleeps_long, &f);
 		f.time = bad_times[0];
 		CHECK_EQ(v, switchto_resume(f.w.tid), 0);
 		workers_join(&f.w, 1, v);
 	}
-	sink_stop(&s, v, &returns);
+	sink_stop(&s, v);
 }
 #endif
 
@@ -210,7 +201,7 @@ TEST(resume_races_with_timeout)
 		workers_join(&r.w, 1, v);
 		CHECK_EQ(v, atomic_load(&r.seen), resumes);
 		CHECK(v, atomic_load(&r.timeouts) >= resumes / 2);
-		sink_stop(&r.sink, v, &returns);
+		returns = sink_stop(&r.sink, v);
 		if (c->switches)
 			CHECK(v, returns > 0 && returns <= r.seen + r.timeouts);
 		else
@@ -259,7 +250,6 @@ TEST(stray_wake_ups)
 	struct strayed s[6] = { 0 };
 	long long until;
 	void *words[6];
-	unsigned int returns;
 
 	for (int i = 0; i < 6; i++) {
 		s[i].c = i < 4 ? &timed_calls[i] : NULL;
@@ -287,8 +277,7 @@ TEST(stray_wake_ups)
 	}
 	for (int i = 0; i < 6; i++) {
 		workers_join(&s[i].w, 1, v);
-		sink_stop(&s[i].sink, v, &returns);
-		CHECK_EQ(v, returns, s[i].switches);
+		CHECK_EQ(v, sink_stop(&s[i].sink, v), s[i].switches);
 	}
 	for (int i = 0; i < 4; i++) {
 		CHECK(v, s[i].ended - s[i].began >= STRAY_TIME);

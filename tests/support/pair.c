@@ -55,19 +55,21 @@ static void sink_body(struct worker *w)
 
 void sink_start(struct sink *s)
 {
-	worker_start(&s->w, sink_body, s);
-	await_parked(s->w.tid);
+	worker_start_parked(&s->w, sink_body, s);
 }
 
-void sink_stop(struct sink *s, struct verdict *v, unsigned int *returns)
+unsigned int sink_stop(struct sink *s, struct verdict *v)
 {
+	unsigned int returns;
+
 	/* What it was resumed for before must not end it: it parks first. */
 	await_parked(s->w.tid);
-	*returns = atomic_load(&s->returns);
+	returns = atomic_load(&s->returns);
 	atomic_store(&s->over, true);
 	CHECK_EQ(v, switchto_resume(s->w.tid), 0);
 	workers_join(&s->w, 1, v);
-	CHECK_EQ(v, atomic_load(&s->returns), *returns + 1);
+	CHECK_EQ(v, atomic_load(&s->returns), returns + 1);
+	return returns;
 }
 
 static pid_t call_wait(pid_t target, const struct timespec *time)

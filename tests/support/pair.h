@@ -22,8 +22,8 @@ struct sink {
 /* Returns when it is parked. */
 void sink_start(struct sink *s);
 
-/* Ends it, with one more resume, and joins it. @returns without that last one. */
-void sink_stop(struct sink *s, struct verdict *v, unsigned int *returns);
+/* Ends it, with one more resume, and joins it. Its @returns without that last one. */
+unsigned int sink_stop(struct sink *s, struct verdict *v);
 
 /* The calls that take a time. Those that do not switch ignore the target. */
 struct timed_call {

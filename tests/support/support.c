@@ -180,6 +180,12 @@ void worker_start(struct worker *w, void (*body)(struct worker *w), void *arg)
 		give_up("pthread_create: wanted a thread, got %s", strerror(error));
 }
 
+void worker_start_parked(struct worker *w, void (*body)(struct worker *w), void *arg)
+{
+	worker_start(w, body, arg);
+	await_parked(w->tid);
+}
+
 struct start {
 	void (*fn)(void *arg);
 	void *arg;
@@ -224,6 +230,18 @@ void workers_join(struct worker *w, unsigned int n, struct verdict *v)
 		if (atomic_load(&w[i].v.failed))
 			note(v, "thread %u of %u: %s", i, n, w[i].v.text);
 	}
+}
+
+void worker_run(struct worker *w, void (*body)(struct worker *w), void *arg, struct verdict *v)
+{
+	worker_start(w, body, arg);
+	workers_join(w, 1, v);
+}
+
+void worker_end(struct worker *w, struct verdict *v)
+{
+	worker_release(w);
+	workers_join(w, 1, v);
 }
 
 void await_pause(unsigned int rounds)
@@ -371,10 +389,8 @@ static void watchdog_bites(int signal)
 
 void watchdog_start(const char *what)
 {
-	struct sigaction action = { .sa_handler = watchdog_bites };
-
 	watched = what;
-	sigaction(SIGALRM, &action, NULL);
+	set_handler(SIGALRM, watchdog_bites);
 	alarm(WATCHDOG_SECONDS);
 }
 
@@ -415,9 +431,7 @@ int run_child(int (*body)(void *arg), void *arg)
 
 void abort_quietly(void)
 {
-	const struct rlimit none = { 0 };
-
-	setrlimit(RLIMIT_CORE, &none);
+	set_limit(RLIMIT_CORE, 0);
 	signal(SIGABRT, SIG_DFL);
 	/* Also in a handler. */
 	dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
@@ -427,6 +441,37 @@ void exec_self(const char *mode)
 {
 	execl("/proc/self/exe", "test", mode, (char *)NULL);
 	give_up("exec: wanted %s, got %s", mode, strerror(errno));
+}
+
+void set_handler(int signal, void (*handler)(int signal))
+{
+	const struct sigaction action = { .sa_handler = handler };
+
+	if (sigaction(signal, &action, NULL))
+		give_up("sigaction: wanted a handler, got %s", strerror(errno));
+}
+
+rlim_t set_limit(int which, rlim_t limit)
+{
+	struct rlimit old, new;
+
+	getrlimit(which, &old);
+	new = old;
+	new.rlim_cur = limit;
+	if (setrlimit(which, &new))
+		give_up("setrlimit: wanted a limit of %llu, got %s", (unsigned long long)limit,
+			strerror(errno));
+	return old.rlim_cur;
+}
+
+void *map_shared(int fd, size_t size)
+{
+	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			 fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+
+	if (map == MAP_FAILED)
+		give_up("mmap: wanted memory to share, got %s", strerror(errno));
+	return map;
 }
 
 void give_up(const char *format, ...)

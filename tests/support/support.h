@@ -154,6 +154,9 @@ struct worker {
 /* Returns when the thread runs and w->tid is set. The library does not know it yet. */
 void worker_start(struct worker *w, void (*body)(struct worker *w), void *arg);
 
+/* The same; returns when the thread sleeps. */
+void worker_start_parked(struct worker *w, void (*body)(struct worker *w), void *arg);
+
 /* The same, but gives back the error number of pthread_create(). */
 int worker_try_start(struct worker *w, void (*body)(struct worker *w), void *arg);
 
@@ -166,6 +169,10 @@ void await_release(struct worker *w);
 
 /* Joins @n workers and adds the first failure among them to @v. */
 void workers_join(struct worker *w, unsigned int n, struct verdict *v);
+
+/* From the start of one to its end; from its release on. */
+void worker_run(struct worker *w, void (*body)(struct worker *w), void *arg, struct verdict *v);
+void worker_end(struct worker *w, struct verdict *v);
 
 /*
  * An event is waited for, bounded by the watchdog: a little in a loop, for
@@ -225,6 +232,15 @@ void watchdog_stop(void);
 	}                                                        \
 	static void name##_checks(struct verdict *v, void *arg)
 
+/* TEST_IN_CHILD(name) { ... } is a test whose checks are a child's. */
+#define TEST_IN_CHILD(name)                                    \
+	static int name##_child(void *arg);                    \
+	TEST(name)                                             \
+	{                                                      \
+		CHECK_EQ(v, run_child(name##_child, NULL), 0); \
+	}                                                      \
+	CHILD(name##_child)
+
 /* A process with @body as its only thread's code. Its exit status, 128 + n after signal n. */
 int run_child(int (*body)(void *arg), void *arg);
 
@@ -237,6 +253,15 @@ void abort_quietly(void);
 
 /* Replaces the calling process by this program, with @mode as its argument. */
 _Noreturn void exec_self(const char *mode);
+
+/* A handler after which system calls fail with EINTR. */
+void set_handler(int signal, void (*handler)(int signal));
+
+/* Returns what the soft limit was. */
+rlim_t set_limit(int which, rlim_t limit);
+
+/* Zeros that children share, too; or of file @fd, if that is not -1. */
+void *map_shared(int fd, size_t size);
 
 /* For what is no test's subject: one line, and the process ends. */
 _Noreturn void give_up(const char *format, ...) __attribute__((format(printf, 1, 2)));

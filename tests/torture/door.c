@@ -196,10 +196,7 @@ int main(int argc, char **argv)
 	if (wants_absent_swap("torture_door"))
 		return SKIPPED;
 	printf("torture_door: seed %u\n", seed);
-	party = mmap(NULL, sizeof(*party), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		     0);
-	if (party == MAP_FAILED)
-		give_up("mmap: wanted memory, got %s", strerror(errno));
+	party = map_shared(-1, sizeof(*party));
 	party->fd = switchto_door_create(-1);
 	if (party->fd < 0)
 		give_up("switchto_door_create: wanted a door, got %s", strerror(errno));
