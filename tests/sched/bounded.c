@@ -569,8 +569,7 @@ TEST(yield_waits_for_one_round)
 	begin();
 	for (int i = 0; i < YIELDERS; i++)
 		spawn(sched, take_turns, NULL);
-	spawn(sched, yield_without_a_slot, &good);
-	run_tasks(sched);
+	run_one(sched, yield_without_a_slot, &good);
 	assert_true(atomic_load(&over));
 }
 
@@ -659,12 +658,10 @@ static void call_late(void *good)
 /* A ready task does not get the slot. */
 TEST(passed_deadline_waits_for_nobody)
 {
-	struct switchto_sched *sched = without_slices(NULL, 0, 1);
 	int good = 0;
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-	spawn(sched, call_late, &good);
-	run_tasks(sched);
+	run_one(without_slices(NULL, 0, 1), call_late, &good);
 	close_both(pair);
 	print_message("at once in %d of %d\n", good, TRIES);
 	assert_true(good >= TRIES - 2);

@@ -316,8 +316,7 @@ TEST(destroyed_when_done)
 {
 	struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_MEASURE, slots);
 
-	spawn(sched, destroy_when_done, sched);
-	run_in_time(sched);
+	run_one_in_time(sched, destroy_when_done, sched);
 }
 
 TEST(bad_channels)

@@ -91,6 +91,14 @@ void in_task(F function)
 	}
 }
 
+#define TEST_IN_TASK(name)            \
+	void name##_task();           \
+	TEST(name)                    \
+	{                             \
+		in_task(name##_task); \
+	}                             \
+	void name##_task()
+
 TEST(exceptions)
 {
 	switchto::scheduler sched(1);
@@ -115,24 +123,22 @@ TEST(errors)
 	assert_int_equal(error_of([] { switchto::this_task::set_attr({}); }), EPERM);
 }
 
-TEST(tasks_and_time)
+TEST_IN_TASK(tasks_and_time)
 {
-	in_task([] {
-		int done = 0;
-		switchto::task a = switchto::spawn([&] {
-			switchto::this_task::park();
-			done++;
-		});
-		switchto::spawn_detached([] { switchto::this_task::yield(); });
-		WANT(!switchto::this_task::park_until(soon()));
-		const auto before = std::chrono::steady_clock::now();
-		switchto::this_task::sleep_for(2ms);
-		WANT(std::chrono::steady_clock::now() - before >= 2ms);
-		WANT(a.unpark());
-		a.join();
-		WANT(done == 1);
-		const switchto::blocking_region region;
+	int done = 0;
+	switchto::task a = switchto::spawn([&] {
+		switchto::this_task::park();
+		done++;
 	});
+	switchto::spawn_detached([] { switchto::this_task::yield(); });
+	WANT(!switchto::this_task::park_until(soon()));
+	const auto before = std::chrono::steady_clock::now();
+	switchto::this_task::sleep_for(2ms);
+	WANT(std::chrono::steady_clock::now() - before >= 2ms);
+	WANT(a.unpark());
+	a.join();
+	WANT(done == 1);
+	const switchto::blocking_region region;
 }
 
 TEST(traces)
@@ -157,93 +163,84 @@ TEST(traces)
 }
 
 // Cancels and joins it.
-TEST(destructor)
+TEST_IN_TASK(destructor)
 {
-	in_task([] {
-		bool cancelled = false;
-		{
-			switchto::task a = switchto::spawn([&] {
-				cancelled = error_of([] { switchto::this_task::park(); }) ==
-					    ECANCELED;
-			});
-			switchto::task b = std::move(a);
-			WANT(!a.joinable()); // NOLINT(bugprone-use-after-move): what is tested
-		}
-		WANT(cancelled);
-	});
+	bool cancelled = false;
+	{
+		switchto::task a = switchto::spawn([&] {
+			cancelled = error_of([] { switchto::this_task::park(); }) == ECANCELED;
+		});
+		switchto::task b = std::move(a);
+		WANT(!a.joinable()); // NOLINT(bugprone-use-after-move): what is tested
+	}
+	WANT(cancelled);
 }
 
-TEST(locks)
+TEST_IN_TASK(locks)
 {
-	in_task([] {
-		switchto::mutex mutex;
-		switchto::condition_variable changed;
-		int value = 0;
+	switchto::mutex mutex;
+	switchto::condition_variable changed;
+	int value = 0;
 
-		{
-			const std::lock_guard<switchto::mutex> guard(mutex);
-			WANT(!mutex.try_lock());
-			WANT(error_of([&] { mutex.lock(); }) == EDEADLK);
-		}
-		switchto::task other = switchto::spawn([&] {
-			std::unique_lock<switchto::mutex> lock(mutex);
-			changed.wait(lock, [&] { return value == 1; });
-			value = 2;
-			changed.notify_all();
-		});
+	{
+		const std::lock_guard<switchto::mutex> guard(mutex);
+		WANT(!mutex.try_lock());
+		WANT(error_of([&] { mutex.lock(); }) == EDEADLK);
+	}
+	switchto::task other = switchto::spawn([&] {
 		std::unique_lock<switchto::mutex> lock(mutex);
-		WANT(changed.wait_until(lock, soon()) == std::cv_status::timeout);
-		WANT(!changed.wait_until(lock, soon(), [&] { return value == 2; }));
-		value = 1;
-		changed.notify_one();
-		changed.wait(lock, [&] { return value == 2; });
-		lock.unlock();
-		other.join();
+		changed.wait(lock, [&] { return value == 1; });
+		value = 2;
+		changed.notify_all();
 	});
+	std::unique_lock<switchto::mutex> lock(mutex);
+	WANT(changed.wait_until(lock, soon()) == std::cv_status::timeout);
+	WANT(!changed.wait_until(lock, soon(), [&] { return value == 2; }));
+	value = 1;
+	changed.notify_one();
+	changed.wait(lock, [&] { return value == 2; });
+	lock.unlock();
+	other.join();
 }
 
-TEST(counts)
+TEST_IN_TASK(counts)
 {
-	in_task([] {
-		switchto::semaphore semaphore(1);
-		switchto::wait_group group;
-		std::vector<switchto::task> tasks;
-		int sum = 0;
+	switchto::semaphore semaphore(1);
+	switchto::wait_group group;
+	std::vector<switchto::task> tasks;
+	int sum = 0;
 
-		semaphore.acquire();
-		WANT(!semaphore.try_acquire_until(soon()));
-		group.add(3);
-		WANT(!group.wait_until(soon()));
-		for (int i = 1; i <= 3; i++)
-			tasks.push_back(switchto::spawn([&, i] {
-				sum += i;
-				group.done();
-			}));
-		group.wait();
-		WANT(sum == 6);
-		semaphore.release();
-		WANT(semaphore.try_acquire_until(soon()));
-		WANT(error_of([&] { group.done(); }) == EINVAL);
-	});
+	semaphore.acquire();
+	WANT(!semaphore.try_acquire_until(soon()));
+	group.add(3);
+	WANT(!group.wait_until(soon()));
+	for (int i = 1; i <= 3; i++)
+		tasks.push_back(switchto::spawn([&, i] {
+			sum += i;
+			group.done();
+		}));
+	group.wait();
+	WANT(sum == 6);
+	semaphore.release();
+	WANT(semaphore.try_acquire_until(soon()));
+	WANT(error_of([&] { group.done(); }) == EINVAL);
 }
 
-TEST(channels)
+TEST_IN_TASK(channels)
 {
-	in_task([] {
-		switchto::channel<long> channel;
-		switchto::task sender = switchto::spawn([&] {
-			for (long i = 1; i <= 10; i++)
-				WANT(channel.send(i));
-			channel.close();
-			WANT(!channel.send(0));
-		});
-		long sum = 0;
-
-		while (const auto item = channel.receive())
-			sum += *item;
-		WANT(sum == 55);
-		sender.join();
+	switchto::channel<long> channel;
+	switchto::task sender = switchto::spawn([&] {
+		for (long i = 1; i <= 10; i++)
+			WANT(channel.send(i));
+		channel.close();
+		WANT(!channel.send(0));
 	});
+	long sum = 0;
+
+	while (const auto item = channel.receive())
+		sum += *item;
+	WANT(sum == 55);
+	sender.join();
 }
 
 TEST(stop)
@@ -339,44 +336,36 @@ void want_for_ever(F function)
 	WANT(code == ECANCELED);
 }
 
-TEST(long_ago_and_for_ever)
+TEST_IN_TASK(long_ago_and_for_ever)
 {
-	in_task([] {
-		using std::chrono::steady_clock;
-		switchto::semaphore semaphore;
+	using std::chrono::steady_clock;
+	switchto::semaphore semaphore;
 
-		want_for_ever([] { switchto::this_task::sleep_for(std::chrono::hours::max()); });
-		want_for_ever(
-			[] { switchto::this_task::sleep_for(std::chrono::nanoseconds::max()); });
-		want_for_ever([] {
-			switchto::this_task::sleep_for(std::chrono::duration<double>(1e300));
-		});
-		want_for_ever(
-			[] { switchto::this_task::sleep_until(steady_clock::time_point::max()); });
-		switchto::this_task::sleep_for(std::chrono::hours::min());
-		switchto::this_task::sleep_for(-1ns);
-		switchto::this_task::sleep_until(steady_clock::time_point::min());
-		WANT(!semaphore.try_acquire_until(steady_clock::time_point::min()));
-		WANT(!switchto::this_task::park_until(steady_clock::time_point() - 1ns));
-		const auto before = steady_clock::now();
-		switchto::this_task::sleep_for(std::chrono::duration<double>(0.002));
-		WANT(steady_clock::now() - before >= 2ms);
-	});
+	want_for_ever([] { switchto::this_task::sleep_for(std::chrono::hours::max()); });
+	want_for_ever([] { switchto::this_task::sleep_for(std::chrono::nanoseconds::max()); });
+	want_for_ever([] { switchto::this_task::sleep_for(std::chrono::duration<double>(1e300)); });
+	want_for_ever([] { switchto::this_task::sleep_until(steady_clock::time_point::max()); });
+	switchto::this_task::sleep_for(std::chrono::hours::min());
+	switchto::this_task::sleep_for(-1ns);
+	switchto::this_task::sleep_until(steady_clock::time_point::min());
+	WANT(!semaphore.try_acquire_until(steady_clock::time_point::min()));
+	WANT(!switchto::this_task::park_until(steady_clock::time_point() - 1ns));
+	const auto before = steady_clock::now();
+	switchto::this_task::sleep_for(std::chrono::duration<double>(0.002));
+	WANT(steady_clock::now() - before >= 2ms);
 }
 
-TEST(strict_mutex)
+TEST_IN_TASK(strict_mutex)
 {
-	in_task([] {
-		switchto::mutex mutex(switchto::strict);
-		std::unique_lock<switchto::mutex> lock(mutex);
-		switchto::task other = switchto::spawn(
-			[&] { const std::lock_guard<switchto::mutex> guard(mutex); });
+	switchto::mutex mutex(switchto::strict);
+	std::unique_lock<switchto::mutex> lock(mutex);
+	switchto::task other =
+		switchto::spawn([&] { const std::lock_guard<switchto::mutex> guard(mutex); });
 
-		lock.unlock();
-		other.join();
-		WANT(mutex.try_lock());
-		mutex.unlock();
-	});
+	lock.unlock();
+	other.join();
+	WANT(mutex.try_lock());
+	mutex.unlock();
 }
 
 // Other units than the clock's own do not overflow on the way.
@@ -809,41 +798,38 @@ TEST(places)
 	assert_int_equal(error_of([&] { sched.stats(2); }), EINVAL);
 }
 
-TEST(futures)
+TEST_IN_TASK(futures)
 {
-	in_task([] {
-		int number = 7;
-		switchto::semaphore begin;
-		switchto::future<std::unique_ptr<int>> moved =
-			switchto::async([] { return std::make_unique<int>(1); });
-		switchto::future<int &> reference =
-			switchto::async([&]() -> int & { return number; });
-		switchto::future<void> late = switchto::async([&] { begin.acquire(); });
-		switchto::future<int> thrower =
-			switchto::async([]() -> int { throw std::string("thrown"); });
-		switchto::future<void> none;
+	int number = 7;
+	switchto::semaphore begin;
+	switchto::future<std::unique_ptr<int>> moved =
+		switchto::async([] { return std::make_unique<int>(1); });
+	switchto::future<int &> reference = switchto::async([&]() -> int & { return number; });
+	switchto::future<void> late = switchto::async([&] { begin.acquire(); });
+	switchto::future<int> thrower =
+		switchto::async([]() -> int { throw std::string("thrown"); });
+	switchto::future<void> none;
 
-		WANT(!none.valid());
-		WANT(*moved.get() == 1);
-		WANT(!moved.valid());
-		WANT(error_of([&] { moved.get(); }) == EINVAL);
-		WANT(error_of([&] { none.wait(); }) == EINVAL);
-		WANT(&reference.get() == &number);
-		WANT(!late.wait_for(2ms));
-		begin.release();
-		late.wait();
-		WANT(late.wait_until(soon()));
-		late.get();
-		thrower.wait();
-		WANT(thrower.valid());
-		try {
-			thrower.get();
-			WANT(false);
-		} catch (const std::string &) {
-		}
-		// Its destructor cancels.
-		none = switchto::async([] { switchto::this_task::park(); });
-	});
+	WANT(!none.valid());
+	WANT(*moved.get() == 1);
+	WANT(!moved.valid());
+	WANT(error_of([&] { moved.get(); }) == EINVAL);
+	WANT(error_of([&] { none.wait(); }) == EINVAL);
+	WANT(&reference.get() == &number);
+	WANT(!late.wait_for(2ms));
+	begin.release();
+	late.wait();
+	WANT(late.wait_until(soon()));
+	late.get();
+	thrower.wait();
+	WANT(thrower.valid());
+	try {
+		thrower.get();
+		WANT(false);
+	} catch (const std::string &) {
+	}
+	// Its destructor cancels.
+	none = switchto::async([] { switchto::this_task::park(); });
 }
 
 struct base {
@@ -875,26 +861,24 @@ constexpr bool takes<C, U, std::void_t<decltype(std::declval<C &>().try_send(std
 static_assert(takes<switchto::channel<std::unique_ptr<int>>, std::unique_ptr<int>>);
 static_assert(!takes<switchto::channel<std::unique_ptr<int>>, int *>);
 
-TEST(kinds_of_items)
+TEST_IN_TASK(kinds_of_items)
 {
-	in_task([] {
-		switchto::channel<std::unique_ptr<base>> bases(1);
-		switchto::channel<moved_only> moved(1);
-		switchto::channel<std::optional<std::string>> maybe;
-		std::optional<std::unique_ptr<base>> in;
-		std::optional<std::string> text = std::string(100, 'x');
-		moved_only five;
+	switchto::channel<std::unique_ptr<base>> bases(1);
+	switchto::channel<moved_only> moved(1);
+	switchto::channel<std::optional<std::string>> maybe;
+	std::optional<std::unique_ptr<base>> in;
+	std::optional<std::string> text = std::string(100, 'x');
+	moved_only five;
 
-		WANT(bases.try_send(std::make_unique<derived>()) == switchto::channel_status::done);
-		WANT(bases.try_receive(in) == switchto::channel_status::done);
-		WANT((*in)->number() == 2);
-		five.number = 5;
-		WANT(moved.send(std::move(five)));
-		WANT(moved.receive()->number == 5);
-		WANT(maybe.send_for(std::move(text), 2ms) == switchto::channel_status::timeout);
-		// NOLINTNEXTLINE(bugprone-use-after-move): what is tested
-		WANT(text && text->size() == 100);
-	});
+	WANT(bases.try_send(std::make_unique<derived>()) == switchto::channel_status::done);
+	WANT(bases.try_receive(in) == switchto::channel_status::done);
+	WANT((*in)->number() == 2);
+	five.number = 5;
+	WANT(moved.send(std::move(five)));
+	WANT(moved.receive()->number == 5);
+	WANT(maybe.send_for(std::move(text), 2ms) == switchto::channel_status::timeout);
+	// NOLINTNEXTLINE(bugprone-use-after-move): what is tested
+	WANT(text && text->size() == 100);
 }
 
 TEST(items)
@@ -940,178 +924,163 @@ TEST(items)
 	assert_int_equal(given.use_count(), 1);
 }
 
-TEST(selects)
+TEST_IN_TASK(selects)
 {
-	in_task([] {
-		switchto::channel<std::string> strings(1);
-		switchto::channel<int> numbers(1), *const off = nullptr;
-		std::string got;
-		int pipes[2], calls = 0;
-		short events = 0;
-		const auto get = [&](const std::optional<std::string> &text) {
-			got = text.value_or("none");
-		};
+	switchto::channel<std::string> strings(1);
+	switchto::channel<int> numbers(1), *const off = nullptr;
+	std::string got;
+	int pipes[2], calls = 0;
+	short events = 0;
+	const auto get = [&](const std::optional<std::string> &text) {
+		got = text.value_or("none");
+	};
 
-		WANT(pipe(pipes) == 0);
-		WANT(!switchto::try_select(switchto::on_receive(&strings, get),
-					   switchto::on_ready(pipes[0], POLLIN),
-					   switchto::on_send(off, 1),
-					   switchto::on_ready(-1, POLLIN)));
-		WANT(switchto::select(switchto::on_receive(&numbers),
-				      switchto::on_send(&strings, "text",
-							[&](bool sent) { calls += sent; })) == 1);
-		WANT(calls == 1);
-		WANT(!switchto::select_for(2ms, switchto::on_send(&strings, std::string("lost"))));
-		WANT(switchto::select(switchto::on_receive(&strings, get)) == 0);
-		WANT(got == "text");
-		switchto::task writer =
-			switchto::spawn([&] { switchto::io::write(pipes[1], "x", 1); });
-		WANT(switchto::select(switchto::on_receive(&strings, get),
-				      switchto::on_ready(pipes[0], POLLIN,
-							 [&](short what) { events = what; })) == 1);
-		WANT(events == POLLIN);
-		writer.join();
-		strings.close();
-		WANT(switchto::select_until(soon(), switchto::on_receive(&strings, get)) == 0U);
-		WANT(got == "none");
-		WANT(switchto::select(switchto::on_send(&strings, "late",
-							[&](bool sent) { calls += !sent; })) == 0);
-		WANT(calls == 2);
-		switchto::io::close(pipes[0]);
-		switchto::io::close(pipes[1]);
-	});
+	WANT(pipe(pipes) == 0);
+	WANT(!switchto::try_select(switchto::on_receive(&strings, get),
+				   switchto::on_ready(pipes[0], POLLIN), switchto::on_send(off, 1),
+				   switchto::on_ready(-1, POLLIN)));
+	WANT(switchto::select(switchto::on_receive(&numbers),
+			      switchto::on_send(&strings, "text",
+						[&](bool sent) { calls += sent; })) == 1);
+	WANT(calls == 1);
+	WANT(!switchto::select_for(2ms, switchto::on_send(&strings, std::string("lost"))));
+	WANT(switchto::select(switchto::on_receive(&strings, get)) == 0);
+	WANT(got == "text");
+	switchto::task writer = switchto::spawn([&] { switchto::io::write(pipes[1], "x", 1); });
+	WANT(switchto::select(switchto::on_receive(&strings, get),
+			      switchto::on_ready(pipes[0], POLLIN,
+						 [&](short what) { events = what; })) == 1);
+	WANT(events == POLLIN);
+	writer.join();
+	strings.close();
+	WANT(switchto::select_until(soon(), switchto::on_receive(&strings, get)) == 0U);
+	WANT(got == "none");
+	WANT(switchto::select(
+		     switchto::on_send(&strings, "late", [&](bool sent) { calls += !sent; })) == 0);
+	WANT(calls == 2);
+	switchto::io::close(pipes[0]);
+	switchto::io::close(pipes[1]);
 }
 
 // In each way of not being sent, also before the function of the case is called.
-TEST(unsent)
+TEST_IN_TASK(unsent)
 {
-	in_task([] {
-		switchto::channel<std::unique_ptr<int>> pointers, open, room(1);
-		switchto::channel<int> ready(1);
-		auto one = std::make_unique<int>(1);
-		int calls = 0;
+	switchto::channel<std::unique_ptr<int>> pointers, open, room(1);
+	switchto::channel<int> ready(1);
+	auto one = std::make_unique<int>(1);
+	int calls = 0;
 
-		WANT(!switchto::try_select(switchto::on_send(&pointers, std::move(one))));
-		WANT(one && *one == 1); // NOLINT(bugprone-use-after-move): what is tested
-		// NOLINTBEGIN(bugprone-use-after-move): it is sent once
-		WANT(!switchto::try_select(switchto::on_send(&pointers, std::move(one)),
-					   switchto::on_send(&open, std::move(one))));
-		WANT(one && *one == 1);
-		WANT(switchto::select(switchto::on_send(&pointers, std::move(one)),
-				      switchto::on_send(&room, std::move(one))) == 1);
-		WANT(!one);
-		one = room.receive().value();
-		WANT(one && *one == 1);
-		// NOLINTEND(bugprone-use-after-move)
-		ready.send(7);
-		WANT(switchto::select(switchto::on_send(&pointers, std::move(one)),
-				      switchto::on_receive(&ready, [&](std::optional<int>) {
-					      calls += one && *one == 1;
-				      })) == 1);
-		pointers.close();
-		WANT(switchto::select(switchto::on_send(&pointers, std::move(one), [&](bool sent) {
-			     calls += !sent && one && *one == 1;
-		     })) == 0);
-		WANT(calls == 2);
-		switchto_cancel(switchto_task_self());
-		WANT(error_of([&] {
-			     switchto::select(switchto::on_send(&open, std::move(one)));
-		     }) == ECANCELED);
-		WANT(one && *one == 1); // NOLINT(bugprone-use-after-move): what is tested
-	});
+	WANT(!switchto::try_select(switchto::on_send(&pointers, std::move(one))));
+	WANT(one && *one == 1); // NOLINT(bugprone-use-after-move): what is tested
+	// NOLINTBEGIN(bugprone-use-after-move): it is sent once
+	WANT(!switchto::try_select(switchto::on_send(&pointers, std::move(one)),
+				   switchto::on_send(&open, std::move(one))));
+	WANT(one && *one == 1);
+	WANT(switchto::select(switchto::on_send(&pointers, std::move(one)),
+			      switchto::on_send(&room, std::move(one))) == 1);
+	WANT(!one);
+	one = room.receive().value();
+	WANT(one && *one == 1);
+	// NOLINTEND(bugprone-use-after-move)
+	ready.send(7);
+	WANT(switchto::select(switchto::on_send(&pointers, std::move(one)),
+			      switchto::on_receive(&ready, [&](std::optional<int>) {
+				      calls += one && *one == 1;
+			      })) == 1);
+	pointers.close();
+	WANT(switchto::select(switchto::on_send(&pointers, std::move(one), [&](bool sent) {
+		     calls += !sent && one && *one == 1;
+	     })) == 0);
+	WANT(calls == 2);
+	switchto_cancel(switchto_task_self());
+	WANT(error_of([&] { switchto::select(switchto::on_send(&open, std::move(one))); }) ==
+	     ECANCELED);
+	WANT(one && *one == 1); // NOLINT(bugprone-use-after-move): what is tested
 }
 
-TEST(descriptors)
+TEST_IN_TASK(descriptors)
 {
-	in_task([] {
-		int pipes[2];
-		char buffer[4] = "";
+	int pipes[2];
+	char buffer[4] = "";
 
-		WANT(pipe(pipes) == 0);
-		WANT(!switchto::io::read.within(2ms, pipes[0], buffer, sizeof(buffer)));
-		WANT(!switchto::io::poll.until(soon(), pipes[0], POLLIN));
-		WANT(switchto::io::write(pipes[1], "abc", 3) == 3);
-		WANT(switchto::io::read.within(1h, pipes[0], buffer, sizeof(buffer)) == 3U);
-		WANT(std::string(buffer) == "abc");
-		switchto::io::forget(pipes[0]);
-		switchto::io::close(pipes[0]);
-		switchto::io::close(pipes[1]);
-		WANT(error_of([&] { switchto::io::read(pipes[0], buffer, sizeof(buffer)); }) ==
-		     EBADF);
-		WANT(error_of([&] { switchto::io::close(pipes[0]); }) == EBADF);
-		const int file = switchto::io::openat(AT_FDCWD, "/dev/null", O_RDONLY);
-		WANT(switchto::io::read(file, buffer, sizeof(buffer)) == 0);
-		switchto::io::close(file);
-		WANT(error_of([] { switchto::io::openat(AT_FDCWD, "/nowhere/at/all", 0); }) ==
-		     ENOENT);
-		sockaddr_in address = {};
-		socklen_t length = sizeof(address);
-		const int listener = socket(AF_INET, SOCK_STREAM, 0);
-		auto *const any = reinterpret_cast<sockaddr *>(&address);
-		address.sin_family = AF_INET;
-		WANT(bind(listener, any, length) == 0 && listen(listener, 1) == 0);
-		WANT(getsockname(listener, any, &length) == 0);
-		WANT(!switchto::io::accept.until(soon(), listener, nullptr, nullptr, 0));
-		const int client = socket(AF_INET, SOCK_STREAM, 0);
-		switchto::io::connect(client, any, length);
-		const int server = switchto::io::accept(listener, nullptr, nullptr, 0);
-		WANT(switchto::io::send(client, "x", 1, MSG_NOSIGNAL) == 1);
-		WANT(switchto::io::recv(server, buffer, sizeof(buffer), 0) == 1);
-		for (const int fd : { listener, client, server })
-			switchto::io::close(fd);
-	});
+	WANT(pipe(pipes) == 0);
+	WANT(!switchto::io::read.within(2ms, pipes[0], buffer, sizeof(buffer)));
+	WANT(!switchto::io::poll.until(soon(), pipes[0], POLLIN));
+	WANT(switchto::io::write(pipes[1], "abc", 3) == 3);
+	WANT(switchto::io::read.within(1h, pipes[0], buffer, sizeof(buffer)) == 3U);
+	WANT(std::string(buffer) == "abc");
+	switchto::io::forget(pipes[0]);
+	switchto::io::close(pipes[0]);
+	switchto::io::close(pipes[1]);
+	WANT(error_of([&] { switchto::io::read(pipes[0], buffer, sizeof(buffer)); }) == EBADF);
+	WANT(error_of([&] { switchto::io::close(pipes[0]); }) == EBADF);
+	const int file = switchto::io::openat(AT_FDCWD, "/dev/null", O_RDONLY);
+	WANT(switchto::io::read(file, buffer, sizeof(buffer)) == 0);
+	switchto::io::close(file);
+	WANT(error_of([] { switchto::io::openat(AT_FDCWD, "/nowhere/at/all", 0); }) == ENOENT);
+	sockaddr_in address = {};
+	socklen_t length = sizeof(address);
+	const int listener = socket(AF_INET, SOCK_STREAM, 0);
+	auto *const any = reinterpret_cast<sockaddr *>(&address);
+	address.sin_family = AF_INET;
+	WANT(bind(listener, any, length) == 0 && listen(listener, 1) == 0);
+	WANT(getsockname(listener, any, &length) == 0);
+	WANT(!switchto::io::accept.until(soon(), listener, nullptr, nullptr, 0));
+	const int client = socket(AF_INET, SOCK_STREAM, 0);
+	switchto::io::connect(client, any, length);
+	const int server = switchto::io::accept(listener, nullptr, nullptr, 0);
+	WANT(switchto::io::send(client, "x", 1, MSG_NOSIGNAL) == 1);
+	WANT(switchto::io::recv(server, buffer, sizeof(buffer), 0) == 1);
+	for (const int fd : { listener, client, server })
+		switchto::io::close(fd);
 }
 
 // None of them happens in time.
-TEST(in_vain)
+TEST_IN_TASK(in_vain)
 {
-	in_task([] {
-		switchto::mutex mutex;
-		switchto::condition_variable changed;
-		switchto::wait_group group;
-		switchto::semaphore semaphore;
+	switchto::mutex mutex;
+	switchto::condition_variable changed;
+	switchto::wait_group group;
+	switchto::semaphore semaphore;
 
-		group.add();
-		WANT(!switchto::this_task::park_for(2ms));
-		WANT(!semaphore.try_acquire());
-		WANT(!semaphore.try_acquire_for(2ms));
-		WANT(!group.wait_for(2ms));
-		std::unique_lock<switchto::mutex> lock(mutex);
-		WANT(changed.wait_for(lock, 2ms) == std::cv_status::timeout);
-		WANT(!changed.wait_for(lock, 2ms, [] { return false; }));
-		switchto::spawn([&] {
-			std::unique_lock<switchto::mutex> other(mutex, 2ms);
-			WANT(!other);
-			WANT(!other.try_lock_until(soon()));
-		}).join();
-		lock.unlock();
-		WANT(mutex.try_lock_for(2ms));
-		mutex.unlock();
-	});
+	group.add();
+	WANT(!switchto::this_task::park_for(2ms));
+	WANT(!semaphore.try_acquire());
+	WANT(!semaphore.try_acquire_for(2ms));
+	WANT(!group.wait_for(2ms));
+	std::unique_lock<switchto::mutex> lock(mutex);
+	WANT(changed.wait_for(lock, 2ms) == std::cv_status::timeout);
+	WANT(!changed.wait_for(lock, 2ms, [] { return false; }));
+	switchto::spawn([&] {
+		std::unique_lock<switchto::mutex> other(mutex, 2ms);
+		WANT(!other);
+		WANT(!other.try_lock_until(soon()));
+	}).join();
+	lock.unlock();
+	WANT(mutex.try_lock_for(2ms));
+	mutex.unlock();
 }
 
-TEST(shields)
+TEST_IN_TASK(shields)
 {
-	in_task([] {
-		bool slept = false, cancelled = false;
-		switchto::task task = switchto::spawn([&] {
-			try {
-				switchto::this_task::park();
-			} catch (const std::system_error &) {
-				const switchto::shield shield;
+	bool slept = false, cancelled = false;
+	switchto::task task = switchto::spawn([&] {
+		try {
+			switchto::this_task::park();
+		} catch (const std::system_error &) {
+			const switchto::shield shield;
 
-				WANT(!switchto::this_task::is_cancelled());
-				switchto::this_task::sleep_for(1ms);
-				slept = true;
-			}
-			errno = ENODATA;
-			cancelled = switchto::this_task::is_cancelled() && errno == ENODATA;
-		});
-
-		task.cancel();
-		task.join();
-		WANT(slept && cancelled);
+			WANT(!switchto::this_task::is_cancelled());
+			switchto::this_task::sleep_for(1ms);
+			slept = true;
+		}
+		errno = ENODATA;
+		cancelled = switchto::this_task::is_cancelled() && errno == ENODATA;
 	});
+
+	task.cancel();
+	task.join();
+	WANT(slept && cancelled);
 }
 
 TEST(stop_tokens)

@@ -317,8 +317,7 @@ static void full_ring(bool with_deadlines)
 	full = read_ = timed_out = 0;
 	assert_int_equal(pipe(ends), 0);
 	faults_from_to(FAULT_SUBMIT, 1, -1UL);
-	spawn(sched, fill, with_deadlines ? sched : NULL);
-	run_tasks(sched);
+	run_one(sched, fill, with_deadlines ? sched : NULL);
 	assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
 	while (read(ends[0], &byte, 1) == 1)
 		left++;
@@ -378,8 +377,7 @@ TEST(monitor_does_not_oversleep)
 
 		assert_int_equal(pipe(wakes), 0);
 		atomic_store(&begun, false);
-		spawn(sched, begin_region, sched);
-		run_tasks(sched);
+		run_one(sched, begin_region, sched);
 		close_both(wakes);
 		if (kept_ns < least)
 			least = kept_ns;
@@ -533,8 +531,7 @@ TEST(interrupted)
 	has_ring = strcmp(switchto_sched_engine(sched), "io_uring") == 0;
 	assert_int_equal(switchto_mutex_lock(&taken), 0);
 	assert_int_equal(pipe(ends), 0);
-	spawn(sched, park_and_call, NULL);
-	run_tasks(sched);
+	run_one(sched, park_and_call, NULL);
 	close_both(ends);
 	assert_int_equal(switchto_mutex_unlock(&taken), 0);
 }
@@ -824,11 +821,8 @@ TEST(number_used_again)
 	void (*parts[])(void) = { send_part, send_parts, receive_part, receive_parts };
 
 	for (unsigned int i = 0; i < 4; i++) {
-		struct switchto_sched *sched = new_sched_with(NULL, 0, 1);
-
 		make_pair(SOCK_STREAM);
-		spawn(sched, use_again, &parts[i]);
-		run_tasks(sched);
+		run_one(new_sched_with(NULL, 0, 1), use_again, &parts[i]);
 		/* What is there has not been received, and nothing was sent. */
 		assert_int_equal(recv(next[0], great, 2, MSG_DONTWAIT), 1);
 		assert_int_equal(recv(next[1], great, 1, MSG_DONTWAIT), -1);
@@ -849,20 +843,15 @@ static void is_free(void)
 	CHECK_ERR(&verdict, fcntl(device, F_GETFD), EBADF);
 }
 
-static void close_device(void *arg)
+TEST_IN_TASK(device_closed)
 {
+	device = open("/dev/null", O_RDONLY);
+	CHECK(&verdict, device >= 0);
 	/* Of the mark, for input and output; and then of the region. */
 	skipped = 2;
 	at_window = is_free;
 	CHECK_EQ(&verdict, switchto_close(device), 0);
 	CHECK(&verdict, !at_window);
-}
-
-TEST(device_closed)
-{
-	device = open("/dev/null", O_RDONLY);
-	assert_true(device >= 0);
-	run_task(close_device, NULL);
 }
 
 /* --- a handler forks when its thread, a dispatcher, has found no task, and another one still looks --- */
@@ -1031,8 +1020,7 @@ TEST(waits_for_a_thread)
 
 	faults_from_to(FAULT_THREAD, 1, 0);
 	sched = new_sched_with(NULL, 0, 1);
-	spawn(sched, join_one_without_thread, &ran);
-	run_tasks(sched);
+	run_one(sched, join_one_without_thread, &ran);
 	assert_true(ran);
 
 	/* Without any, that of the monitor being there, tasks would wait for ever. */

@@ -174,18 +174,13 @@ TEST(full_pipe)
 	run_added();
 }
 
-static void write_to_nobody(void *arg)
+TEST_IN_TASK(broken_pipe)
 {
+	signal(SIGPIPE, SIG_IGN);
+	CHECK_EQ(&verdict, pipe(ends), 0);
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
 	CHECK_ERR(&verdict, switchto_write(ends[1], "", 1, NULL), EPIPE);
 	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
-}
-
-TEST(broken_pipe)
-{
-	signal(SIGPIPE, SIG_IGN);
-	assert_int_equal(pipe(ends), 0);
-	run_task(write_to_nobody, NULL);
 }
 
 /* --- waits that end without data --- */
@@ -326,32 +321,25 @@ static void write_in_parts(void *arg)
 	CHECK_EQ(&verdict, switchto_sendmsg(ends[1], &message, 0, NULL), 7);
 }
 
-static void read_in_parts(void *arg)
+TEST_IN_TASK(in_parts)
 {
 	char head[4] = "", tail[4] = "";
 	struct iovec parts[] = { { head, 3 }, { tail, 4 } };
 	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
-	struct timespec soon = in(1000000);
+	struct timespec soon;
 
+	CHECK_EQ(&verdict, socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
+	soon = in(1000000);
 	CHECK_ERR(&verdict, switchto_readv(ends[0], parts, 2, &soon), ETIMEDOUT);
 	soon = in(1000000);
 	CHECK_ERR(&verdict, switchto_recvmsg(ends[0], &message, 0, &soon), ETIMEDOUT);
-	spawn(arg, write_in_parts, NULL);
+	spawn(NULL, write_in_parts, NULL);
 	CHECK_EQ(&verdict, switchto_readv(ends[0], parts, 2, NULL), 7);
 	CHECK(&verdict, memcmp(head, "abc", 3) == 0 && memcmp(tail, "defg", 4) == 0);
 	memset(head, 0, sizeof(head));
 	CHECK_EQ(&verdict, switchto_recvmsg(ends[0], &message, 0, NULL), 7);
 	CHECK(&verdict, memcmp(head, "abc", 3) == 0);
 	close_known(ends);
-}
-
-TEST(in_parts)
-{
-	struct switchto_sched *sched = new_sched(NULL);
-
-	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
-	spawn(sched, read_in_parts, sched);
-	run_tasks(sched);
 }
 
 /* --- many messages at once --- */
@@ -399,7 +387,7 @@ static void receive_many(void *arg)
 	struct timespec soon = in(1000000);
 
 	CHECK_ERR(&verdict, switchto_recvmmsg(ends[0], many->messages, 2, 0, &soon), ETIMEDOUT);
-	spawn(arg, send_many, NULL);
+	spawn(NULL, send_many, NULL);
 	/* Without MSG_WAITFORONE, it would wait for all. */
 	for (int got = 0, n; got < MANY; got += n) {
 		n = switchto_recvmmsg(ends[0], many->messages, AT_ONCE, MSG_WAITFORONE, NULL);
@@ -417,11 +405,8 @@ static void receive_many(void *arg)
 
 TEST(many_messages)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
-	spawn(sched, receive_many, sched);
-	run_tasks(sched);
+	run_task(receive_many, NULL);
 	CHECK_ERR(v, switchto_recvmmsg(0, NULL, 0, 0, NULL), EPERM);
 	CHECK_ERR(v, switchto_sendmmsg(0, NULL, 0, 0, NULL), EPERM);
 }
@@ -500,8 +485,7 @@ TEST(short_reads)
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	assert_int_equal(send(ends[1], "abc", 3, 0), 3);
-	spawn(sched, read_short, (void *)(long)ends[0]);
-	run_tasks(sched);
+	run_one(sched, read_short, (void *)(long)ends[0]);
 	close_both(ends);
 
 	sched = new_sched(NULL);
@@ -510,8 +494,7 @@ TEST(short_reads)
 	assert_int_equal(send(ends[1], "de", 2, 0), 2);
 	assert_int_equal(send(ends[1], "f", 1, 0), 1);
 	assert_int_equal(send(ends[1], "g", 1, 0), 1);
-	spawn(sched, read_datagrams, (void *)(long)ends[0]);
-	run_tasks(sched);
+	run_one(sched, read_datagrams, (void *)(long)ends[0]);
 
 	sched = new_sched(NULL);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
@@ -525,20 +508,20 @@ static void write_one(void *arg)
 	CHECK_EQ(&verdict, switchto_write(ends[1], "x", 1, NULL), 1);
 }
 
-static void wait_for_input(void *arg)
+TEST_IN_TASK(polled)
 {
 	struct timespec soon = in(1000000);
-	/* A number that nobody else is given. */
-	int other = fcntl(ends[1], F_DUPFD, 500);
-	struct rlimit old, none;
+	rlim_t old;
+	int other;
 
+	CHECK_EQ(&verdict, pipe(ends), 0);
+	/* A number that nobody else is given. */
+	other = fcntl(ends[1], F_DUPFD, 500);
 	CHECK_ERR(&verdict, switchto_poll(ends[0], POLLIN, &soon), ETIMEDOUT);
 	/* What poll(2) itself says. */
-	CHECK_EQ(&verdict, getrlimit(RLIMIT_NOFILE, &old), 0);
-	none = (struct rlimit){ 0, old.rlim_max };
-	CHECK_EQ(&verdict, setrlimit(RLIMIT_NOFILE, &none), 0);
+	old = set_limit(RLIMIT_NOFILE, 0);
 	CHECK_ERR(&verdict, switchto_poll(ends[0], POLLIN, NULL), EINVAL);
-	CHECK_EQ(&verdict, setrlimit(RLIMIT_NOFILE, &old), 0);
+	set_limit(RLIMIT_NOFILE, old);
 	CHECK_EQ(&verdict, switchto_poll(ends[1], POLLOUT, NULL), POLLOUT);
 	CHECK_ERR(&verdict, switchto_poll(ends[1], POLLIN | POLLOUT, NULL), EINVAL);
 	CHECK_ERR(&verdict, switchto_poll(ends[1], POLLPRI, NULL), EINVAL);
@@ -547,22 +530,13 @@ static void wait_for_input(void *arg)
 	CHECK_EQ(&verdict, switchto_poll(other, POLLOUT, NULL), POLLOUT);
 	CHECK_EQ(&verdict, close(other), 0);
 	CHECK_ERR(&verdict, switchto_poll(other, POLLOUT, NULL), EBADF);
-	spawn(arg, write_one, NULL);
+	spawn(NULL, write_one, NULL);
 	CHECK_EQ(&verdict, switchto_poll(ends[0], POLLIN, NULL), POLLIN);
 	/* It took nothing: it is so again. */
 	CHECK_EQ(&verdict, switchto_poll(ends[0], POLLIN, NULL), POLLIN);
 	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
 	CHECK_EQ(&verdict, switchto_poll(ends[0], POLLIN, NULL), POLLIN | POLLHUP);
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
-}
-
-TEST(polled)
-{
-	struct switchto_sched *sched = new_sched(NULL);
-
-	assert_int_equal(pipe(ends), 0);
-	spawn(sched, wait_for_input, sched);
-	run_tasks(sched);
 }
 
 /* --- splice --- */
@@ -616,8 +590,7 @@ TEST(spliced)
 
 	assert_int_equal(pipe(ends), 0);
 	assert_int_equal(pipe(other_ends), 0);
-	spawn(sched, splice_now, NULL);
-	run_tasks(sched);
+	run_one(sched, splice_now, NULL);
 
 	/* More than both pipes hold. */
 	sched = new_sched(NULL);
@@ -689,18 +662,8 @@ TEST(file)
 
 TEST(no_descriptors)
 {
-	struct switchto_sched *sched;
-	struct rlimit old, none;
-	int result, error;
+	const rlim_t old = set_limit(RLIMIT_NOFILE, 3);
 
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-	none = old;
-	none.rlim_cur = 3;
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-	errno = 0;
-	result = switchto_sched_create(&sched, NULL);
-	error = errno;
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
-	assert_int_equal(result, -1);
-	assert_int_equal(error, EMFILE);
+	no_sched(NULL, EMFILE);
+	set_limit(RLIMIT_NOFILE, old);
 }

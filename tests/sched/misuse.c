@@ -58,8 +58,7 @@ TEST(bad_options)
 	CHECK_ERR(v, switchto_sched_stop(NULL, 0), EINVAL);
 	CHECK_ERR(v, switchto_sched_destroy(NULL), EINVAL);
 	sched = SCHED(.slots = slots, .stack_size = 1 << 20);
-	spawn(sched, run_once, NULL);
-	run_tasks(sched);
+	run_one(sched, run_once, NULL);
 }
 
 /* --- handles --- */
@@ -194,8 +193,7 @@ TEST(destructors)
 	struct switchto_sched *sched = new_sched(NULL);
 
 	assert_int_equal(pthread_key_create(&key, destroy_again), 0);
-	spawn(sched, have_it_destroyed_again, sched);
-	run_tasks(sched);
+	run_one(sched, have_it_destroyed_again, sched);
 	assert_int_equal(atomic_load(&runs), 1);
 	pthread_key_delete(key);
 }
@@ -248,8 +246,7 @@ TEST(ends_one_that_never_began)
 		spawn(sched, run_once, NULL);
 	assert_int_equal(switchto_end(task), 0);
 	assert_int_equal(switchto_sched_run(sched), 0);
-	spawn(sched, run_once, NULL);
-	run_tasks(sched);
+	run_one(sched, run_once, NULL);
 	assert_int_equal(atomic_load(&runs), 11);
 }
 
@@ -691,13 +688,12 @@ static void interrupt_poller(void *arg)
 
 TEST(handler_between_tasks)
 {
-	const struct sigaction action = { .sa_handler = wait_in_a_handler };
 	struct switchto_sched *sched;
 
 	if (HANDLERS_RUN_LATE)
 		skip();
 	sched = new_sched(NULL);
-	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+	set_handler(SIGUSR1, wait_in_a_handler);
 	assert_int_equal(switchto_chan_create(&handler.chan, sizeof(int), 0), 0);
 	handler.task = spawn_handle(sched, lock_and_park, NULL);
 	spawn(sched, end_last, NULL);
@@ -1125,13 +1121,12 @@ static void wait_in_a_task(void *wait)
 TEST(handler_forks)
 {
 	int (*const waits_here[])(void) = { lock_it, wait_for_it, receive_it, lock_it_in_a_region };
-	const struct sigaction action = { .sa_handler = fork_in_a_handler };
 	pthread_t thread;
 	int status;
 
 	if (HANDLERS_RUN_LATE)
 		skip();
-	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+	set_handler(SIGUSR1, fork_in_a_handler);
 	assert_int_equal(switchto_chan_create(&handler.chan, sizeof(int), 0), 0);
 	for (int i = 0; i < 4; i++) {
 		atomic_store(&handlers_child, -1);

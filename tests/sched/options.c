@@ -103,10 +103,7 @@ static void spawn_many(void *arg)
 /* Slots visit each other all the time. Each task ends, once. */
 TEST(visited)
 {
-	struct switchto_sched *sched = new_sched_with(NULL, SWITCHTO_STEAL, slots + 1);
-
-	spawn(sched, spawn_many, NULL);
-	run_tasks(sched);
+	run_one(new_sched_with(NULL, SWITCHTO_STEAL, slots + 1), spawn_many, NULL);
 	assert_int_equal(atomic_load(&done), TASKS);
 }
 
@@ -292,12 +289,9 @@ TEST(stolen_from_its_cpu)
 		skip();
 	/* One may be stolen before both are bound. */
 	for (int i = 0; i < 20 && !atomic_load(&was_stolen); i++) {
-		struct switchto_sched *sched = without_slices(NULL, SWITCHTO_STEAL, 2);
-
 		atomic_store(&parked, false);
 		atomic_store(&moved, false);
-		spawn(sched, spawn_pair, NULL);
-		run_tasks(sched);
+		run_one(without_slices(NULL, SWITCHTO_STEAL, 2), spawn_pair, NULL);
 	}
 	assert_true(atomic_load(&was_stolen));
 }
@@ -438,8 +432,7 @@ TEST(given_up_at_once)
 {
 	struct switchto_sched *sched = monitored(&OPTIONS(.flags = SWITCHTO_MEASURE, .slots = 1));
 
-	spawn(sched, block_twice, sched);
-	run_tasks(sched);
+	run_one(sched, block_twice, sched);
 }
 
 /*

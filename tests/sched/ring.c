@@ -176,8 +176,7 @@ TEST(many_at_once)
 	assert_int_equal(pipe(ends), 0);
 	for (int i = 0; i < MANY; i++)
 		spawn(sched, await_a_byte, NULL);
-	spawn(sched, write_to_all, NULL);
-	run_tasks(sched);
+	run_one(sched, write_to_all, NULL);
 	assert_int_equal(atomic_load(&waiting), 0);
 	close_both(ends);
 }
@@ -219,8 +218,7 @@ TEST(chosen)
 	assert_string_equal(choose("io_uring"), "io_uring");
 	assert_string_equal(choose("epoll"), "epoll");
 	sched = new_sched(NULL);
-	spawn(sched, await_nothing, NULL);
-	run_tasks(sched);
+	run_one(sched, await_nothing, NULL);
 	assert_null(choose("kqueue"));
 	assert_int_equal(errno, ENOTSUP);
 	if (kept)
@@ -252,22 +250,14 @@ TEST(forbidden)
 /* With room for the descriptors of one slot, but not of two. */
 TEST(no_descriptors)
 {
-	const struct switchto_sched_options options = OPTIONS(.slots = 2);
-	struct switchto_sched *sched;
-	struct rlimit old, few;
-	int next, result, error;
+	const int next = dup(0);
 
-	next = dup(0);
 	close(next);
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-	few = old;
-	for (few.rlim_cur = (rlim_t)next; few.rlim_cur < (rlim_t)next + 6; few.rlim_cur++) {
-		assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-		result = switchto_sched_create(&sched, &options);
-		error = errno;
-		assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
-		assert_int_equal(result, -1);
-		assert_int_equal(error, EMFILE);
+	for (int room = 0; room < 6; room++) {
+		const rlim_t old = set_limit(RLIMIT_NOFILE, (rlim_t)next + (rlim_t)room);
+
+		no_sched(&OPTIONS(.slots = 2), EMFILE);
+		set_limit(RLIMIT_NOFILE, old);
 	}
 	assert_int_equal(dup(0), next);
 	close(next);

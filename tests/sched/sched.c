@@ -143,6 +143,12 @@ void run_tasks(struct switchto_sched *sched)
 	verdict_assert(&verdict);
 }
 
+void run_one(struct switchto_sched *sched, void (*fn)(void *), void *arg)
+{
+	spawn(sched, fn, arg);
+	run_tasks(sched);
+}
+
 bool run_undisturbed(struct switchto_sched *sched)
 {
 	unsigned long long retakes;
@@ -250,6 +256,12 @@ void run_in_time(struct switchto_sched *sched)
 
 	run_tasks(sched);
 	assert_true(now_ns() - begin < 120 * NSEC_PER_SEC);
+}
+
+void run_one_in_time(struct switchto_sched *sched, void (*fn)(void *), void *arg)
+{
+	spawn(sched, fn, arg);
+	run_in_time(sched);
 }
 
 static struct switchto_sched *of_test(void)

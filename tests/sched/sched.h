@@ -61,6 +61,8 @@ int run_by_steps(struct switchto_sched *sched, unsigned int *steps);
 int run_or_step(struct switchto_sched *sched);
 /* The same; then destroys @sched, and asserts the verdict. */
 void run_tasks(struct switchto_sched *sched);
+/* The same with one task more. */
+void run_one(struct switchto_sched *sched, void (*fn)(void *), void *arg);
 /*
  * The same, of one slot with SWITCHTO_MEASURE. False: a task lost the slot, as on a busy machine, so
  * others may have run before it went on.
@@ -79,17 +81,18 @@ void run_added_in_time(void);
 void run_task(void (*fn)(void *), void *arg);
 void run_task_in_time(void (*fn)(void *), void *arg);
 
-/* TEST_IN_TASK(name) { ... } is a test that is a task, of @arg, which is not set. */
-#define TEST_IN_TASK(name)                   \
-	static void name##_task(void *arg);  \
-	TEST(name)                           \
-	{                                    \
-		run_task(name##_task, NULL); \
-	}                                    \
+/* TEST_IN_TASK(name) { ... } is a test that is a task. */
+#define TEST_IN_TASK(name)                           \
+	static void name##_task(void *arg);          \
+	TEST(name)                                   \
+	{                                            \
+		run_task_in_time(name##_task, NULL); \
+	}                                            \
 	static void name##_task(void *arg)
 
 /* As run_tasks(), in two minutes: what ends only by a deadline that is later was missed before. */
 void run_in_time(struct switchto_sched *sched);
+void run_one_in_time(struct switchto_sched *sched, void (*fn)(void *), void *arg);
 
 /* How many entries folder @path has, with . and .. */
 unsigned int entries(const char *path);

@@ -971,16 +971,14 @@ TEST(no_descriptor)
 {
 	struct switchto_sched *sched = SCHED(.slots = 1);
 	const unsigned int before = entries("/proc/self/fd");
-	struct rlimit limit, none;
 	const int next = dup(0);
 
 	close(next);
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
 	for (int left = 0; left < 2; left++) {
-		none = (struct rlimit){ (rlim_t)(next + left), limit.rlim_max };
-		assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+		const rlim_t limit = set_limit(RLIMIT_NOFILE, (rlim_t)next + (rlim_t)left);
+
 		CHECK_ERR(v, switchto_sched_fd(sched), EMFILE);
-		assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+		set_limit(RLIMIT_NOFILE, limit);
 		assert_int_equal(entries("/proc/self/fd"), before);
 	}
 	spawn(sched, count, NULL);

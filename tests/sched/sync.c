@@ -353,11 +353,8 @@ static void lock_without_pause(void *arg)
 
 TEST(nobody_is_passed_for_long)
 {
-	struct switchto_sched *sched = without_slices(NULL, 0, slots);
-
 	reset();
-	spawn(sched, lock_without_pause, NULL);
-	run_tasks(sched);
+	run_one(without_slices(NULL, 0, slots), lock_without_pause, NULL);
 }
 
 /* --- who waits for a mutex, among equals --- */

@@ -39,20 +39,14 @@ TEST(fifo_order)
 
 /* --- spawn and join --- */
 
-static void spawn_and_join(void *arg)
+TEST_IN_TASK(joined_task_has_ended)
 {
 	for (int i = 0; i < LOOPS(TURNS); i++) {
 		struct switchto_task *task = spawn_handle(NULL, end, NULL);
 
 		CHECK_EQ(&verdict, switchto_join(task), 0);
-		CHECK_EQ(&verdict, atomic_load(&ended) > i, 1);
+		CHECK_EQ(&verdict, atomic_load(&ended), i + 1);
 	}
-}
-
-TEST(joined_task_has_ended)
-{
-	run_task(spawn_and_join, NULL);
-	assert_int_equal(atomic_load(&ended), LOOPS(TURNS));
 }
 
 static void run_sched(void *sched)
@@ -285,8 +279,7 @@ TEST(stop_cancels)
 
 	for (long how = 0; how < 3; how++)
 		spawn(sched, wait_for_ever, (void *)how);
-	spawn(sched, stop_all, sched);
-	run_tasks(sched);
+	run_one(sched, stop_all, sched);
 }
 
 /* --- blocking regions --- */
@@ -331,12 +324,9 @@ static void block_unannounced(void *arg)
  */
 static void block_without_descriptor(void *arg)
 {
-	struct rlimit all, few;
+	const rlim_t all = set_limit(RLIMIT_NOFILE, FEW_DESCRIPTORS);
 	int fds[FEW_DESCRIPTORS], n = 0;
 
-	CHECK_EQ(&verdict, getrlimit(RLIMIT_NOFILE, &all), 0);
-	few = (struct rlimit){ FEW_DESCRIPTORS, all.rlim_max };
-	CHECK_EQ(&verdict, setrlimit(RLIMIT_NOFILE, &few), 0);
 	for (int i = 0; i < 10; i++) {
 		if (i < 3) {
 			while ((fds[n] = dup(STDOUT_FILENO)) != -1)
@@ -349,7 +339,7 @@ static void block_without_descriptor(void *arg)
 	atomic_store(&ended, 1);
 	while (n)
 		close(fds[--n]);
-	CHECK_EQ(&verdict, setrlimit(RLIMIT_NOFILE, &all), 0);
+	set_limit(RLIMIT_NOFILE, all);
 }
 
 /* The monitor's first looks are over, and each block is shorter than the time between two later ones. */
@@ -446,11 +436,9 @@ static void lock_across_waits(void *arg)
 /* The one that has the mutex is behind others that block on it, one after the other. */
 TEST(pthread_mutex_across_waits)
 {
-	struct switchto_sched *sched = new_sched(NULL);
-
 	for (int i = 0; i < LOCKERS; i++)
-		spawn(sched, lock_across_waits, NULL);
-	run_in_time(sched);
+		add_task(lock_across_waits, NULL);
+	run_added_in_time();
 	assert_int_equal(atomic_load(&ended), LOCKERS);
 }
 
@@ -589,13 +577,12 @@ static void interrupt_poller(void *task)
 TEST(child_of_a_waiting_thread_ends)
 {
 	static void (*const waits_in[])(void *) = { wait_in_a_switch, wait_for_the_slot };
-	const struct sigaction action = { .sa_handler = fork_in_a_handler };
 
 	if (slots != 1 || HANDLERS_RUN_LATE || FORKS_MISLEAD)
 		skip();
 	/* By the kernel's word, usleep() of the one makes the thread of the other one poll. */
 	setenv("SWITCHTO_BLOCK", "monitor", true);
-	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+	set_handler(SIGUSR1, fork_in_a_handler);
 	for (int i = 0; i < 2; i++) {
 		memset(&forker, 0, sizeof(forker));
 		add_task(interrupt_it, add_handle(waits_in[i], NULL));
@@ -607,7 +594,6 @@ TEST(child_of_a_waiting_thread_ends)
 
 TEST(child_of_a_poller_ends)
 {
-	const struct sigaction action = { .sa_handler = fork_in_a_handler };
 	struct switchto_sched *sched;
 	struct switchto_task *task;
 
@@ -615,7 +601,7 @@ TEST(child_of_a_poller_ends)
 		skip();
 	sched = new_sched(NULL);
 	task = spawn_handle(sched, wait_in_a_switch, NULL);
-	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+	set_handler(SIGUSR1, fork_in_a_handler);
 	spawn(sched, end_last, NULL);
 	run_with_thread(sched, interrupt_poller, task);
 	signal(SIGUSR1, SIG_DFL);
@@ -629,8 +615,7 @@ TEST(bad_options)
 	no_sched(&(struct switchto_sched_options){ .size = 10000 }, EINVAL);
 	/* Shorter than the monitor's pause. */
 	sched = SCHED(.slice = 1);
-	spawn(sched, end, NULL);
-	run_tasks(sched);
+	run_one(sched, end, NULL);
 }
 
 static void compute_until_reported(void *arg)
@@ -714,8 +699,7 @@ TEST(one_that_polls_is_not_reported)
 		skip();
 	sched = SCHED(.slots = 1, .report = take_report, .slice = SWITCHTO_NO_SLICE);
 	waits = spawn_handle(sched, park_until_cancelled, NULL);
-	spawn(sched, compute_and_poll, NULL);
-	run_tasks(sched);
+	run_one(sched, compute_and_poll, NULL);
 	assert_int_equal(atomic_load(&reports), 0);
 }
 
@@ -756,6 +740,5 @@ TEST(run_within)
 {
 	struct switchto_sched *sched = new_sched(NULL);
 
-	spawn(sched, run_twice, sched);
-	run_tasks(sched);
+	run_one(sched, run_twice, sched);
 }

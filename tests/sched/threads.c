@@ -53,8 +53,7 @@ static void cap_threads(unsigned int flags)
 #endif
 	for (uintptr_t i = 0; i < CAPPED; i++)
 		spawn(sched, use_a_thread, (void *)i);
-	spawn(sched, spawn_more, NULL);
-	run_in_time(sched);
+	run_one_in_time(sched, spawn_more, NULL);
 	assert_int_equal(atomic_load(&ended), CAPPED + CAPPED / 10);
 }
 
@@ -226,8 +225,7 @@ TEST(idle_threads_end)
 
 	assert_int_equal(pthread_key_create(&key, count_destroyed), 0);
 	atomic_store(&begun, 0);
-	spawn(sched, have_bursts, NULL);
-	run_in_time(sched);
+	run_one_in_time(sched, have_bursts, NULL);
 	pthread_key_delete(key);
 }
 
@@ -252,8 +250,7 @@ static size_t guard_with(ssize_t guard_size)
 
 	if (switchto_sched_create(&sched, &options))
 		return SIZE_MAX;
-	spawn(sched, look_at_guard, NULL);
-	run_tasks(sched);
+	run_one(sched, look_at_guard, NULL);
 	return guard;
 }
 
@@ -311,6 +308,5 @@ TEST(names)
 	struct switchto_sched *sched = SCHED(.slots = slots, .name = name);
 
 	memset(name, 0, sizeof(name));
-	spawn(sched, look_at_names, NULL);
-	run_tasks(sched);
+	run_one(sched, look_at_names, NULL);
 }

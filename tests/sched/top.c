@@ -313,7 +313,7 @@ TEST(forks)
 TEST(not_offered)
 {
 	const int error = dup(STDERR_FILENO);
-	struct rlimit old, limit;
+	rlim_t old;
 	struct switchto_sched *sched;
 	char line[256] = "";
 	int said[2];
@@ -322,12 +322,9 @@ TEST(not_offered)
 	/* A log may be longer than the limit. */
 	assert_int_equal(pipe2(said, O_CLOEXEC), 0);
 	assert_int_equal(dup2(said[1], STDERR_FILENO), STDERR_FILENO);
-	assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-	limit = old;
-	limit.rlim_cur = 64;
-	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	old = set_limit(RLIMIT_FSIZE, 64);
 	sched = new_sched(NULL);
-	assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+	set_limit(RLIMIT_FSIZE, old);
 	assert_int_equal(dup2(error, STDERR_FILENO), STDERR_FILENO);
 	close(error);
 	close(said[1]);

@@ -43,7 +43,7 @@ static void refused(const char *file, size_t bytes, int error)
 
 TEST(refuses)
 {
-	struct rlimit old, limit;
+	rlim_t old;
 
 	begin_files();
 	refused(NULL, 0, EINVAL);
@@ -54,12 +54,9 @@ TEST(refuses)
 	assert_int_equal(mkfifo(path, 0600), 0);
 	refused(path, 0, EINVAL);
 	unlink(path);
-	assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
-	limit = old;
-	limit.rlim_cur = 1 << 20;
-	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	old = set_limit(RLIMIT_FSIZE, 1 << 20);
 	refused(path, 0, EFBIG);
-	assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+	set_limit(RLIMIT_FSIZE, old);
 	CHECK_ERR(v, switchto_trace_stop(), EINVAL);
 	assert_int_equal(switchto_trace_start(path, 1 << 20), 0);
 	refused(other, 0, EBUSY);

@@ -99,7 +99,7 @@ static void hold(void *ns)
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&mutex), 0);
 }
 
-static void lock_in_time(void *arg)
+TEST_IN_TASK(timed_locks)
 {
 	const struct timespec bad = { .tv_nsec = NSEC_PER_SEC }, past = long_ago();
 	struct switchto_task *holder;
@@ -134,11 +134,6 @@ static void lock_in_time(void *arg)
 	CHECK_EQ(&verdict, mutex.word, 0);
 	CHECK(&verdict, !mutex.waiters);
 	CHECK_EQ(&verdict, switchto_detach(holder), 0);
-}
-
-TEST(timed_locks)
-{
-	run_task_in_time(lock_in_time, NULL);
 }
 
 enum { LOCKERS = 8, LOCKING_THREADS = 2 };
@@ -284,7 +279,7 @@ static void try_for_long(void *arg)
 	CHECK_EQ(&verdict, switchto_unpark(target), 0);
 }
 
-static void hold_all(void *arg)
+TEST_IN_TASK(nothing_piles_up)
 {
 	CHECK_EQ(&verdict, switchto_mutex_lock(&mutex), 0);
 	for (int i = 0; i < 4; i++)
@@ -297,11 +292,6 @@ static void hold_all(void *arg)
 		CHECK_EQ(&verdict, switchto_mutex_unlock(&others[i]), 0);
 	for (int i = 0; i < 4; i++)
 		CHECK_EQ(&verdict, others[i].word, 0);
-}
-
-TEST(nothing_piles_up)
-{
-	run_task_in_time(hold_all, NULL);
 }
 
 /* --- shields --- */
