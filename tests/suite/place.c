@@ -39,125 +39,120 @@ static bool has_all(pid_t tid)
 
 /* --- a thread that switches back, and does what it is told before it does --- */
 
-struct partner {
+static struct {
 	struct worker w;
 	pid_t main;
 	int place;
-	void (*todo)(struct partner *p);
+	void (*todo)(void);
 	bool ends;
 	cpu_set_t seen;
 	int status;
-};
+} partner;
 
 static void partner_body(struct worker *w)
 {
-	struct partner *p = w->arg;
-
-	CHECK_EQ(&w->v, switchto_place(p->place), SWITCHTO_FREE);
+	CHECK_EQ(&w->v, switchto_place(partner.place), SWITCHTO_FREE);
 	/* The first resume: it is here. */
-	CHECK_EQ(&w->v, switchto_resume(p->main), 0);
-	CHECK_EQ(&w->v, switchto_wait(NULL), p->main);
-	while (!p->ends) {
-		if (p->todo)
-			p->todo(p);
-		p->todo = NULL;
-		CHECK_EQ(&w->v, switchto_switch(p->main), p->main);
+	CHECK_EQ(&w->v, switchto_resume(partner.main), 0);
+	CHECK_EQ(&w->v, switchto_wait(NULL), partner.main);
+	while (!partner.ends) {
+		if (partner.todo)
+			partner.todo();
+		partner.todo = NULL;
+		CHECK_EQ(&w->v, switchto_switch(partner.main), partner.main);
 	}
-	switchto_place(p->place);
+	switchto_place(partner.place);
 }
 
-static void begin(struct partner *p, int place)
+static void begin(int place)
 {
-	*p = (struct partner){ .main = switchto_self(), .place = place };
+	memset(&partner, 0, sizeof(partner));
+	partner.main = switchto_self();
+	partner.place = place;
 	assert_int_equal(switchto_place(SWITCHTO_TOGETHER), SWITCHTO_FREE);
-	worker_start(&p->w, partner_body, p);
-	assert_int_equal(switchto_wait(NULL), p->w.tid);
-	assert_int_equal(switchto_switch(p->w.tid), p->w.tid);
+	worker_start(&partner.w, partner_body, NULL);
+	assert_int_equal(switchto_wait(NULL), partner.w.tid);
+	assert_int_equal(switchto_switch(partner.w.tid), partner.w.tid);
 }
 
-static void begin_bound(struct partner *p, int place)
+static void begin_bound(int place)
 {
 	if (!binds)
 		skip();
-	begin(p, place);
+	begin(place);
 }
 
-static void end(struct partner *p, struct verdict *v)
+static void end(struct verdict *v)
 {
-	p->ends = true;
-	CHECK_EQ(v, switchto_resume(p->w.tid), 0);
-	workers_join(&p->w, 1, v);
+	partner.ends = true;
+	CHECK_EQ(v, switchto_resume(partner.w.tid), 0);
+	workers_join(&partner.w, 1, v);
 	CHECK(v, switchto_place(SWITCHTO_FREE) != SWITCHTO_FREE);
 	CHECK(v, has_all(0));
 	verdict_assert(v);
 }
 
-static void tell(struct partner *p, void (*todo)(struct partner *p))
+static void tell(void (*todo)(void))
 {
-	p->todo = todo;
-	switchto_switch(p->w.tid);
+	partner.todo = todo;
+	switchto_switch(partner.w.tid);
 }
 
 /* Until the two are bound, which is soon. */
-static void switch_until_bound(struct partner *p)
+static void switch_until_bound(void)
 {
 	do
-		switchto_switch(p->w.tid);
-	while (!is_bound(p->w.tid) || !is_bound(0));
+		switchto_switch(partner.w.tid);
+	while (!is_bound(partner.w.tid) || !is_bound(0));
 }
 
-static void see(struct partner *p)
+static void see(void)
 {
-	p->seen = cpus_of(0);
+	partner.seen = cpus_of(0);
 }
 
 /* --- the cases --- */
 
 TEST(nobody_is_bound_unless_told)
 {
-	struct partner p;
-
-	begin(&p, SWITCHTO_FREE);
+	begin(SWITCHTO_FREE);
 	for (int i = 0; i < LOOPS(3000); i++) {
-		CHECK_EQ(v, switchto_switch(p.w.tid), p.w.tid);
-		CHECK(v, has_all(p.w.tid) && has_all(0));
+		CHECK_EQ(v, switchto_switch(partner.w.tid), partner.w.tid);
+		CHECK(v, has_all(partner.w.tid) && has_all(0));
 	}
-	end(&p, v);
+	end(v);
 }
 
 TEST(nobody_is_bound_with_swap)
 {
-	struct partner p;
-
 	if (binds)
 		skip();
-	begin(&p, SWITCHTO_TOGETHER);
+	begin(SWITCHTO_TOGETHER);
 	for (int i = 0; i < LOOPS(3000); i++) {
-		CHECK_EQ(v, switchto_switch(p.w.tid), p.w.tid);
-		CHECK(v, has_all(p.w.tid) && has_all(0));
+		CHECK_EQ(v, switchto_switch(partner.w.tid), partner.w.tid);
+		CHECK(v, has_all(partner.w.tid) && has_all(0));
 	}
-	end(&p, v);
+	end(v);
 }
 
 TEST(two_that_switch_are_on_one_cpu)
 {
 	cpu_set_t mine, its;
-	struct partner p;
 
-	begin_bound(&p, SWITCHTO_TOGETHER);
+	begin_bound(SWITCHTO_TOGETHER);
 	for (;;) {
-		switch_until_bound(&p);
+		switch_until_bound();
 		mine = cpus_of(0);
-		its = cpus_of(p.w.tid);
+		its = cpus_of(partner.w.tid);
 		/* They may be apart for a switch, when they have just been let go. */
 		if (CPU_EQUAL(&mine, &its))
 			break;
 	}
-	end(&p, v);
+	end(v);
 }
 
 /* If it was not asleep yet, it may go on before the resume is done. */
-static void await_all(struct partner *p)
+static void await_all(void)
 {
 	while (!has_all(0))
 		sched_yield();
@@ -165,106 +160,96 @@ static void await_all(struct partner *p)
 
 TEST(a_resume_gives_the_mask_back)
 {
-	struct partner p;
-
-	begin_bound(&p, SWITCHTO_TOGETHER);
+	begin_bound(SWITCHTO_TOGETHER);
 	for (int i = 0; i < LOOPS(200); i++) {
-		switch_until_bound(&p);
-		p.todo = await_all;
-		CHECK_EQ(v, switchto_resume(p.w.tid), 0);
+		switch_until_bound();
+		partner.todo = await_all;
+		CHECK_EQ(v, switchto_resume(partner.w.tid), 0);
 		/* It sees its mask, and switches back. */
-		CHECK_EQ(v, switchto_wait(NULL), p.w.tid);
+		CHECK_EQ(v, switchto_wait(NULL), partner.w.tid);
 	}
-	end(&p, v);
+	end(v);
 }
 
 TEST(a_resume_leaves_those_that_stay)
 {
-	struct partner p;
-
-	begin_bound(&p, SWITCHTO_STAY);
-	switch_until_bound(&p);
-	p.todo = see;
-	CHECK_EQ(v, switchto_resume(p.w.tid), 0);
-	CHECK_EQ(v, switchto_wait(NULL), p.w.tid);
-	CHECK_EQ(v, CPU_COUNT(&p.seen), 1);
-	end(&p, v);
+	begin_bound(SWITCHTO_STAY);
+	switch_until_bound();
+	partner.todo = see;
+	CHECK_EQ(v, switchto_resume(partner.w.tid), 0);
+	CHECK_EQ(v, switchto_wait(NULL), partner.w.tid);
+	CHECK_EQ(v, CPU_COUNT(&partner.seen), 1);
+	end(v);
 }
 
-static void time_out(struct partner *p)
+static void time_out(void)
 {
 	const struct timespec soon = { .tv_nsec = 50000000 };
 
-	CHECK_ERR(&p->w.v, switchto_wait(&soon), ETIMEDOUT);
-	p->seen = cpus_of(0);
+	CHECK_ERR(&partner.w.v, switchto_wait(&soon), ETIMEDOUT);
+	partner.seen = cpus_of(0);
 }
 
 TEST(a_timeout_gives_it_back)
 {
-	struct partner p;
-
-	begin_bound(&p, SWITCHTO_STAY);
-	switch_until_bound(&p);
-	tell(&p, time_out);
-	CHECK(v, CPU_EQUAL(&p.seen, &all));
-	end(&p, v);
+	begin_bound(SWITCHTO_STAY);
+	switch_until_bound();
+	tell(time_out);
+	CHECK(v, CPU_EQUAL(&partner.seen, &all));
+	end(v);
 }
 
-static void time_out_soon(struct partner *p)
+static void time_out_soon(void)
 {
 	const struct timespec soon = { .tv_nsec = 100000 };
 
-	CHECK_ERR(&p->w.v, switchto_wait(&soon), ETIMEDOUT);
-	p->seen = cpus_of(0);
+	CHECK_ERR(&partner.w.v, switchto_wait(&soon), ETIMEDOUT);
+	partner.seen = cpus_of(0);
 }
 
 /* Unless this machine is busy: then it was a long one. */
 TEST(a_short_timeout_leaves_it)
 {
-	struct partner p;
-
-	begin_bound(&p, SWITCHTO_TOGETHER);
+	begin_bound(SWITCHTO_TOGETHER);
 	do {
-		switch_until_bound(&p);
-		tell(&p, time_out_soon);
-	} while (CPU_COUNT(&p.seen) != 1);
-	end(&p, v);
+		switch_until_bound();
+		tell(time_out_soon);
+	} while (CPU_COUNT(&partner.seen) != 1);
+	end(v);
 }
 
-static void wait_with_pending(struct partner *p)
+static void wait_with_pending(void)
 {
-	CHECK_EQ(&p->w.v, switchto_resume(p->w.tid), 0);
-	CHECK_EQ(&p->w.v, switchto_wait(NULL), p->w.tid);
-	CHECK(&p->w.v, has_all(0));
+	CHECK_EQ(&partner.w.v, switchto_resume(partner.w.tid), 0);
+	CHECK_EQ(&partner.w.v, switchto_wait(NULL), partner.w.tid);
+	CHECK(&partner.w.v, has_all(0));
 }
 
 static atomic_bool goes_on_too;
 
-static void switch_with_pending(struct partner *p)
+static void switch_with_pending(void)
 {
-	CHECK_EQ(&p->w.v, switchto_resume(p->w.tid), 0);
-	CHECK_EQ(&p->w.v, switchto_switch(p->main), p->w.tid);
-	CHECK(&p->w.v, has_all(0));
+	CHECK_EQ(&partner.w.v, switchto_resume(partner.w.tid), 0);
+	CHECK_EQ(&partner.w.v, switchto_switch(partner.main), partner.w.tid);
+	CHECK(&partner.w.v, has_all(0));
 	/* Two resumes would be one. */
 	AWAIT(atomic_load(&goes_on_too));
 }
 
 TEST(a_pending_resume_gives_it_back)
 {
-	struct partner p;
-
-	begin_bound(&p, SWITCHTO_TOGETHER);
+	begin_bound(SWITCHTO_TOGETHER);
 	for (int i = 0; i < LOOPS(100); i++) {
-		switch_until_bound(&p);
-		tell(&p, wait_with_pending);
-		switch_until_bound(&p);
+		switch_until_bound();
+		tell(wait_with_pending);
+		switch_until_bound();
 		atomic_store(&goes_on_too, false);
-		tell(&p, switch_with_pending);
-		await_all(&p); /* as it was maybe not asleep */
+		tell(switch_with_pending);
+		await_all(); /* as it was maybe not asleep */
 		atomic_store(&goes_on_too, true);
-		CHECK_EQ(v, switchto_wait(NULL), p.w.tid);
+		CHECK_EQ(v, switchto_wait(NULL), partner.w.tid);
 	}
-	end(&p, v);
+	end(v);
 }
 
 static pid_t small_target;
@@ -281,7 +266,6 @@ TEST(a_handler_has_a_small_stack)
 	const size_t size = (size_t)sysconf(_SC_MINSIGSTKSZ) + 2048;
 	const struct sigaction action = { .sa_handler = resume_on_small_stack,
 					  .sa_flags = SA_ONSTACK };
-	struct partner p;
 	stack_t stack;
 	char *memory;
 
@@ -295,65 +279,61 @@ TEST(a_handler_has_a_small_stack)
 	assert_ptr_not_equal(memory, MAP_FAILED);
 	assert_int_equal(mprotect(memory, page, PROT_NONE), 0);
 	stack = (stack_t){ .ss_sp = memory + page, .ss_size = size };
-	begin(&p, SWITCHTO_TOGETHER);
-	small_target = p.w.tid;
+	begin(SWITCHTO_TOGETHER);
+	small_target = partner.w.tid;
 	assert_int_equal(sigaltstack(&stack, NULL), 0);
 	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
 	for (int i = 0; i < 10; i++) {
-		switch_until_bound(&p);
-		p.todo = await_all;
+		switch_until_bound();
+		partner.todo = await_all;
 		CHECK_EQ(v, raise(SIGUSR1), 0);
-		CHECK_EQ(v, switchto_wait(NULL), p.w.tid);
+		CHECK_EQ(v, switchto_wait(NULL), partner.w.tid);
 	}
 	signal(SIGUSR1, SIG_DFL);
 	stack.ss_flags = SS_DISABLE;
 	assert_int_equal(sigaltstack(&stack, NULL), 0);
 	munmap(memory, page + size);
-	end(&p, v);
+	end(v);
 }
 
-static void be_free(struct partner *p)
+static void be_free(void)
 {
-	CHECK_EQ(&p->w.v, switchto_place(SWITCHTO_FREE), SWITCHTO_TOGETHER);
-	CHECK(&p->w.v, has_all(0));
-	CHECK_EQ(&p->w.v, switchto_place(SWITCHTO_TOGETHER), SWITCHTO_FREE);
+	CHECK_EQ(&partner.w.v, switchto_place(SWITCHTO_FREE), SWITCHTO_TOGETHER);
+	CHECK(&partner.w.v, has_all(0));
+	CHECK_EQ(&partner.w.v, switchto_place(SWITCHTO_TOGETHER), SWITCHTO_FREE);
 }
 
 TEST(the_call_gives_it_back)
 {
-	struct partner p;
-
 	assert_int_equal(switchto_place(3), -1);
 	assert_int_equal(errno, EINVAL);
 	assert_int_equal(switchto_place(-1), -1);
-	begin(&p, SWITCHTO_TOGETHER);
+	begin(SWITCHTO_TOGETHER);
 	if (binds)
-		switch_until_bound(&p);
-	tell(&p, be_free);
-	end(&p, v);
+		switch_until_bound();
+	tell(be_free);
+	end(v);
 }
 
 /* Another thread does it, and the thread itself. The next switches bind it again. */
 TEST(another_gives_it_back)
 {
-	struct partner p;
-
 	CHECK_ERR(v, switchto_let_go(0), ESRCH);
 	CHECK_ERR(v, switchto_let_go(-1), ESRCH);
 	CHECK_ERR(v, switchto_let_go(INT_MAX), ESRCH);
 	/* The initial thread of another process. */
 	CHECK_ERR(v, switchto_let_go(1), ESRCH);
-	begin(&p, SWITCHTO_STAY);
+	begin(SWITCHTO_STAY);
 	for (int i = 0; i < 3; i++) {
 		if (binds)
-			switch_until_bound(&p);
-		CHECK_EQ(v, switchto_let_go(p.w.tid), 0);
-		CHECK(v, has_all(p.w.tid));
+			switch_until_bound();
+		CHECK_EQ(v, switchto_let_go(partner.w.tid), 0);
+		CHECK(v, has_all(partner.w.tid));
 		CHECK_EQ(v, switchto_let_go(switchto_self()), 0);
 		CHECK(v, has_all(0));
 	}
-	end(&p, v);
-	CHECK_ERR(v, switchto_let_go(p.w.tid), ESRCH);
+	end(v);
+	CHECK_ERR(v, switchto_let_go(partner.w.tid), ESRCH);
 }
 
 static int child_has_all(void *arg)
@@ -364,78 +344,74 @@ static int child_has_all(void *arg)
 		       1;
 }
 
-static void fork_here(struct partner *p)
+static void fork_here(void)
 {
-	p->status = run_child(child_has_all, NULL);
-	CHECK(&p->w.v, has_all(0));
+	partner.status = run_child(child_has_all, NULL);
+	CHECK(&partner.w.v, has_all(0));
 }
 
 TEST(a_child_is_not_bound)
 {
-	struct partner p;
-
-	begin(&p, SWITCHTO_TOGETHER);
+	begin(SWITCHTO_TOGETHER);
 	if (binds)
-		switch_until_bound(&p);
-	tell(&p, fork_here);
-	CHECK_EQ(v, p.status, 0);
-	end(&p, v);
+		switch_until_bound();
+	tell(fork_here);
+	CHECK_EQ(v, partner.status, 0);
+	end(v);
 }
 
-static void be_free_and_see(struct partner *p)
+static void be_free_and_see(void)
 {
 	switchto_place(SWITCHTO_FREE);
-	p->seen = cpus_of(0);
+	partner.seen = cpus_of(0);
 	switchto_place(SWITCHTO_TOGETHER);
 }
 
-/* @p may use @one only, as the program wants it. */
-static void switch_to_pinned(struct partner *p, const cpu_set_t *one, struct verdict *v)
+/* The partner may use @one only, as the program wants it. */
+static void switch_to_pinned(const cpu_set_t *one, struct verdict *v)
 {
 	for (int i = 0; i < LOOPS(2000); i++) {
-		const cpu_set_t set = cpus_of(p->w.tid);
+		const cpu_set_t set = cpus_of(partner.w.tid);
 
 		CHECK(v, CPU_EQUAL(&set, one));
-		CHECK_EQ(v, switchto_switch(p->w.tid), p->w.tid);
+		CHECK_EQ(v, switchto_switch(partner.w.tid), partner.w.tid);
 	}
-	tell(p, be_free_and_see);
-	CHECK(v, CPU_EQUAL(&p->seen, one));
+	tell(be_free_and_see);
+	CHECK(v, CPU_EQUAL(&partner.seen, one));
 }
 
 TEST(a_mask_of_the_program_holds)
 {
-	struct partner p;
 	cpu_set_t one;
 	int cpu[2];
 
 	assert_int_equal(two_cpus(cpu), 2);
-	begin(&p, SWITCHTO_FREE);
-	pin_to(p.w.tid, cpu[1]);
+	begin(SWITCHTO_FREE);
+	pin_to(partner.w.tid, cpu[1]);
 	CPU_ZERO(&one);
 	CPU_SET(cpu[1], &one);
-	tell(&p, be_free_and_see);
-	switch_to_pinned(&p, &one, v);
-	end(&p, v);
+	tell(be_free_and_see);
+	switch_to_pinned(&one, v);
+	end(v);
 }
 
 TEST(so_does_one_that_comes_later)
 {
 	cpu_set_t set, one;
-	struct partner p;
 	int cpu[2];
 
 	if (!binds)
 		skip();
 	assert_int_equal(two_cpus(cpu), 2);
-	begin(&p, SWITCHTO_TOGETHER);
-	switch_until_bound(&p);
+	begin(SWITCHTO_TOGETHER);
+	switch_until_bound();
 	/* To where it is not bound. */
-	set = cpus_of(p.w.tid);
+	set = cpus_of(partner.w.tid);
 	CPU_ZERO(&one);
 	CPU_SET(cpu[CPU_ISSET(cpu[0], &set) ? 1 : 0], &one);
-	pin_to(p.w.tid, cpu[CPU_ISSET(cpu[0], &set) ? 1 : 0]);
-	switch_to_pinned(&p, &one, v);
-	end(&p, v);
+	pin_to(partner.w.tid, cpu[CPU_ISSET(cpu[0], &set) ? 1 : 0]);
+	switch_to_pinned(&one, v);
+	end(v);
 }
 
 /* --- what a filter refuses, in a process of its own --- */
@@ -447,28 +423,27 @@ struct refusal {
 
 static long refused;
 
-static void be_together_refused(struct partner *p)
+static void be_together_refused(void)
 {
 	filter_call(refused, ANSWER(EPERM));
-	CHECK_EQ(&p->w.v, switchto_place(SWITCHTO_TOGETHER), SWITCHTO_FREE);
+	CHECK_EQ(&partner.w.v, switchto_place(SWITCHTO_TOGETHER), SWITCHTO_FREE);
 }
 
 static int goes_on(void *arg)
 {
 	const struct refusal *refusal = arg;
 	struct verdict v = { 0 };
-	struct partner p;
 
 	refused = refusal->call;
-	begin(&p, SWITCHTO_FREE);
+	begin(SWITCHTO_FREE);
 	if (refusal->of_both)
 		filter_call(refused, ANSWER(EPERM));
-	tell(&p, be_together_refused);
+	tell(be_together_refused);
 	for (int i = 0; i < LOOPS(300); i++) {
-		CHECK_EQ(&v, switchto_switch(p.w.tid), p.w.tid);
-		CHECK(&v, !refusal->of_both || (has_all(p.w.tid) && has_all(0)));
+		CHECK_EQ(&v, switchto_switch(partner.w.tid), partner.w.tid);
+		CHECK(&v, !refusal->of_both || (has_all(partner.w.tid) && has_all(0)));
 	}
-	end(&p, &v);
+	end(&v);
 	return 0;
 }
 
@@ -499,22 +474,21 @@ TEST_FIRST(the_cpus_that_are_on_may_be_secret)
 		assert_int_equal(run_child(goes_on, &refusals[i]), 0);
 }
 
-static void be_free_refused(struct partner *p)
+static void be_free_refused(void)
 {
 	filter_call(SYS_sched_setaffinity, ANSWER(EPERM));
-	CHECK_EQ(&p->w.v, switchto_place(SWITCHTO_FREE), SWITCHTO_TOGETHER);
+	CHECK_EQ(&partner.w.v, switchto_place(SWITCHTO_FREE), SWITCHTO_TOGETHER);
 }
 
 static int stays_bound(void *arg)
 {
 	struct verdict v = { 0 };
-	struct partner p;
 
-	begin(&p, SWITCHTO_TOGETHER);
-	switch_until_bound(&p);
-	tell(&p, be_free_refused);
-	p.place = SWITCHTO_FREE;
-	end(&p, &v);
+	begin(SWITCHTO_TOGETHER);
+	switch_until_bound();
+	tell(be_free_refused);
+	partner.place = SWITCHTO_FREE;
+	end(&v);
 	return 0;
 }
 
@@ -533,7 +507,7 @@ static void count_blocked(int sig)
 	atomic_fetch_add(&blocked, 1);
 }
 
-static void trap_blocked(struct partner *p)
+static void trap_blocked(void)
 {
 	filter_call(SYS_rt_sigprocmask, SECCOMP_RET_TRAP);
 }
@@ -545,27 +519,26 @@ static int makes_no_calls(void *arg)
 	const enum unbound why = *(enum unbound *)arg;
 	const struct sigaction action = { .sa_handler = count_blocked };
 	struct verdict v = { 0 };
-	struct partner p;
 	int cpu[2], before;
 
 	refused = why == REFUSED ? SYS_sched_setaffinity : SYS_sched_getaffinity;
 	sigaction(SIGSYS, &action, NULL);
 	two_cpus(cpu);
-	begin(&p, why == APART ? SWITCHTO_TOGETHER : SWITCHTO_FREE);
+	begin(why == APART ? SWITCHTO_TOGETHER : SWITCHTO_FREE);
 	if (why == APART) {
 		pin_to(0, cpu[0]);
-		pin_to(p.w.tid, cpu[1]);
+		pin_to(partner.w.tid, cpu[1]);
 	} else {
 		filter_call(refused, ANSWER(EPERM));
-		tell(&p, be_together_refused);
+		tell(be_together_refused);
 	}
-	tell(&p, trap_blocked);
-	trap_blocked(NULL);
+	tell(trap_blocked);
+	trap_blocked();
 	for (int i = 0; i < 100; i++)
-		switchto_switch(p.w.tid);
+		switchto_switch(partner.w.tid);
 	before = atomic_load(&blocked);
 	for (int i = 0; i < 1000; i++)
-		CHECK_EQ(&v, switchto_switch(p.w.tid), p.w.tid);
+		CHECK_EQ(&v, switchto_switch(partner.w.tid), partner.w.tid);
 	/* A few, each second, and where a thread is on another CPU than before. */
 	CHECK(&v, atomic_load(&blocked) - before < 500);
 	/* Join and end would wait for signals. */
@@ -583,33 +556,32 @@ TEST(a_switch_that_changes_nothing_makes_no_call)
 		assert_int_equal(run_child(makes_no_calls, &why), 0);
 }
 
-static void be_another_user(struct partner *p)
+static void be_another_user(void)
 {
 	/* Of this thread alone: the C library does it for all. */
-	CHECK_EQ(&p->w.v, syscall(SYS_setresuid, -1, 65534, -1), 0);
+	CHECK_EQ(&partner.w.v, syscall(SYS_setresuid, -1, 65534, -1), 0);
 }
 
-static void be_root(struct partner *p)
+static void be_root(void)
 {
-	CHECK_EQ(&p->w.v, syscall(SYS_setresuid, -1, 0, -1), 0);
+	CHECK_EQ(&partner.w.v, syscall(SYS_setresuid, -1, 0, -1), 0);
 }
 
 /* One thread must not place another one, which says nothing of the rest. */
 static int is_another_user(void *arg)
 {
 	struct verdict v = { 0 };
-	struct partner p;
 
-	begin(&p, SWITCHTO_TOGETHER);
-	tell(&p, be_another_user);
+	begin(SWITCHTO_TOGETHER);
+	tell(be_another_user);
 	for (int i = 0; i < 300; i++) {
 		switchto_place(SWITCHTO_FREE);
 		switchto_place(SWITCHTO_TOGETHER);
-		CHECK_EQ(&v, switchto_switch(p.w.tid), p.w.tid);
+		CHECK_EQ(&v, switchto_switch(partner.w.tid), partner.w.tid);
 	}
-	tell(&p, be_root);
-	switch_until_bound(&p);
-	end(&p, &v);
+	tell(be_root);
+	switch_until_bound();
+	end(&v);
 	return 0;
 }
 
