@@ -17,7 +17,7 @@ static atomic_int looks;
 static PER_TEST atomic_bool begun;
 static int wakes[2];
 
-/* What this thread does at its next window but @skipped. */
+/* What this thread does, and how many windows before that. */
 static _Thread_local void (*at_window)(void);
 static _Thread_local unsigned int skipped;
 static _Thread_local atomic_bool *flag;
@@ -27,10 +27,17 @@ static void set_flag(void)
 	atomic_store(flag, true);
 }
 
-static void set_at_window(atomic_bool *which)
+/* At its next window but @n. */
+static void at_window_after(unsigned int n, void (*act)(void))
+{
+	skipped = n;
+	at_window = act;
+}
+
+static void set_at_window_after(unsigned int n, atomic_bool *which)
 {
 	flag = which;
-	at_window = set_flag;
+	at_window_after(n, set_flag);
 }
 
 void switchto_delay_point(enum switchto_delay where)
@@ -518,8 +525,7 @@ static void park_and_call(void *arg)
 
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &past), ETIMEDOUT);
 	/* The first one is before the task is inside. */
-	skipped = 1;
-	at_window = call_from_within;
+	at_window_after(1, call_from_within);
 	CHECK_ERR(&verdict, switchto_park(&past), ETIMEDOUT);
 	CHECK(&verdict, !at_window);
 }
@@ -558,8 +564,7 @@ static void keep_busy(void *arg)
 static void sleep_once(void *arg)
 {
 	spawn(NULL, keep_busy, arg);
-	skipped = 1;
-	set_at_window(&parked);
+	set_at_window_after(1, &parked);
 	CHECK_EQ(&verdict, switchto_park(NULL), 0);
 	atomic_store(&awake, true);
 }
@@ -594,8 +599,7 @@ static void call_and_stay(void *visit)
 	const struct visit *v = visit;
 
 	AWAIT(atomic_load(&parked));
-	skipped = v->window;
-	at_window = stay;
+	at_window_after(v->window, stay);
 	CHECK_EQ(&verdict, v->call(sleeper), 0);
 	CHECK(&verdict, !at_window);
 }
@@ -639,8 +643,7 @@ static void read_first(void *arg)
 	char byte;
 
 	have_polled(ends[0]);
-	skipped = 2;
-	set_at_window(&reads);
+	set_at_window_after(2, &reads);
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, NULL), EBADF);
 }
 
@@ -648,7 +651,7 @@ static void read_second(void *arg)
 {
 	char byte;
 
-	set_at_window(&reads_too);
+	set_at_window_after(0, &reads_too);
 	CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, NULL), EBADF);
 	atomic_store(&returned, true);
 }
@@ -668,8 +671,7 @@ static void close_for_both(void *sched)
 	/* In the other slot: the first one may wait for the lock of the mark. */
 	sleeper = spawn_handle(sched, read_second, NULL);
 	AWAIT(atomic_load(&reads_too));
-	skipped = 4;
-	at_window = cancel_second;
+	at_window_after(4, cancel_second);
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
 	/* On a busy machine, the mark may have been dropped, and these were not the windows. */
 	at_window = NULL;
@@ -702,14 +704,12 @@ static void read_and_sleep(void *arg)
 	char byte;
 
 	have_polled(ends[0]);
-	skipped = 2;
-	set_at_window(&reads);
+	set_at_window_after(2, &reads);
 	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, &soon), -1);
 	/* If the other thread was late. */
 	CHECK(&verdict, errno == EBADF || errno == ETIMEDOUT);
 	soon = in(NSEC_PER_SEC / 10000);
-	skipped = 1;
-	at_window = until_closed;
+	at_window_after(1, until_closed);
 	CHECK_EQ(&verdict, switchto_sleep_until(&soon), 0);
 	CHECK(&verdict, !at_window);
 }
@@ -724,8 +724,7 @@ static void until_next(void)
 static void close_late(void *arg)
 {
 	AWAIT(atomic_load(&reads));
-	skipped = 0;
-	at_window = until_next;
+	at_window_after(0, until_next);
 	CHECK_EQ(&verdict, switchto_close(ends[0]), 0);
 	CHECK(&verdict, !at_window);
 	atomic_store(&closed, true);
@@ -810,8 +809,7 @@ static void receive_parts(void)
 
 static void use_again(void *part)
 {
-	skipped = 0;
-	at_window = close_and_use_again;
+	at_window_after(0, close_and_use_again);
 	(*(void (**)(void))part)();
 	CHECK(&verdict, !at_window);
 }
@@ -848,8 +846,7 @@ TEST_IN_TASK(device_closed)
 	device = open("/dev/null", O_RDONLY);
 	CHECK(&verdict, device >= 0);
 	/* Of the mark, for input and output; and then of the region. */
-	skipped = 2;
-	at_window = is_free;
+	at_window_after(2, is_free);
 	CHECK_EQ(&verdict, switchto_close(device), 0);
 	CHECK(&verdict, !at_window);
 }
@@ -864,8 +861,7 @@ static void fork_at_the_end(void)
 	pid_t child;
 
 	if (!atomic_load(&ends_last)) {
-		skipped = 0;
-		at_window = fork_at_the_end;
+		at_window_after(0, fork_at_the_end);
 		return;
 	}
 	AWAIT(atomic_load(&ended_last));
@@ -889,8 +885,7 @@ static void until_forked(void)
 static void end_last(void *arg)
 {
 	/* When its slot looks for others, and there is none. */
-	skipped = 3;
-	at_window = until_forked;
+	at_window_after(3, until_forked);
 	atomic_store(&ends_last, true);
 }
 
@@ -905,8 +900,7 @@ TEST(child_of_a_dispatcher_ends)
 	sched = without_slices(NULL, 0, 2);
 	spawn(sched, nothing, NULL);
 	spawn(sched, end_last, NULL);
-	skipped = 0;
-	at_window = fork_at_the_end;
+	at_window_after(0, fork_at_the_end);
 	run_tasks(sched);
 	assert_true(atomic_load(&forked));
 }
@@ -920,8 +914,7 @@ static atomic_bool polled, offered, held, let_go;
 static void hold(void)
 {
 	if (!atomic_load(&offered)) {
-		skipped = 0;
-		at_window = hold;
+		at_window_after(0, hold);
 		return;
 	}
 	atomic_store(&held, true);
@@ -934,8 +927,7 @@ static void have_it_polled(void *arg)
 	char byte;
 
 	have_polled(ends[0]);
-	skipped = 0;
-	at_window = hold;
+	at_window_after(0, hold);
 	atomic_store(&polled, true);
 	CHECK_EQ(&verdict, switchto_read(kept[0], &byte, 1, NULL), 1);
 }
@@ -953,8 +945,7 @@ static void wait_there(void *arg)
 {
 	char byte;
 
-	skipped = *(unsigned int *)arg;
-	at_window = offer;
+	at_window_after(*(unsigned int *)arg, offer);
 	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, NULL), 1);
 	CHECK(&verdict, !at_window);
 }
