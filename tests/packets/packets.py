@@ -37,7 +37,7 @@ class Skip(Exception):
 
 
 class Server:
-    """packet-server in the background. After stop(): its exit status, counters and messages."""
+    """packet-server in the background, which ends well by stop(), or else at the end of the block."""
 
     def __init__(self, *args, address="127.0.0.1", prefix=(), prepare=None):
         # pylint: disable=consider-using-with
@@ -77,7 +77,14 @@ class Server:
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as file:
             return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
 
-    def __exit__(self, *_):
+    def __exit__(self, error, *_):
+        try:
+            if not error and self.process.returncode is None:
+                self.stop()
+        finally:
+            self.close()
+
+    def close(self):
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -138,8 +145,7 @@ def has_crypto(kind):
         key.write(b"k" * 32)
         key.flush()
         try:
-            with Server("--crypto", kind, "--key", key.name, "udp") as server:
-                server.stop()
+            with Server("--crypto", kind, "--key", key.name, "udp"):
                 return True
         except AssertionError as error:
             print(f"left out: --crypto {kind}: {error}")
@@ -242,7 +248,6 @@ def forged_source():
         client.settimeout(PATIENCE)
         client.sendto(b"hello", server.address)
         assert client.recv(100) == b"hello"
-        server.stop()
     for options in ((), ("--io", "plain"), ("--io", "ring"), ("--gso", "--gro")):
         from_port_0(raw, options)
     raw.close()
@@ -274,7 +279,6 @@ def idle_sessions_end():
             assert time.monotonic() < until, "no session has ended"
             assert echoed(server)
             timed_out = json.loads(server.process.stdout.readline())["slots"][0]["timed_out"]
-        server.stop()
 
 
 def refuse_to_receive():
@@ -316,11 +320,9 @@ def forged():
             assert stats["begun"] == 1 and stats["refused"] == 0, stats
         with Server("--slots", "1", *options, "--gso", "--gro", "udp") as server:
             load(server, *options, "--sessions", "5", "--burst", "32", "--packets", "1000", "udp")
-            server.stop()
         with Server("--slots", "1", *options, "reliable") as server:
             load(server, *options, "--sessions", "5", "--bytes", "20000", "--lose", "10",
                  "reliable")
-            server.stop()
 
 
 def command_line():
@@ -333,13 +335,11 @@ def command_line():
     with Server("--slots", "1", "udp") as server:
         text = refused("--slots", "1", "udp", str(server.address[1]), status=1)
         assert "can't have it: Address already in use" in text, text
-        server.stop()
     assert "wanted a folder" in refused("--root", "/nowhere", "http", "0", status=1)
     # An interface without queues, or a user without privileges: the sockets do it, with a reason.
     with Server("--slots", "1", "--xdp", "nothing0", "udp") as server:
         assert echoed(server)
         assert "sockets instead" in server.messages() or "built without" in server.messages()
-        server.stop()
 
 
 # ---------------------------------------------------------------- the reliable mode
@@ -352,7 +352,6 @@ def test_reliable():
                          "--reorder", "20", "--double", "5", "reliable")
             assert found["bytes"] == 400000, found
             assert found["retransmitted"] > 0, found
-            server.stop()
     # Many sessions at once, most of them waiting.
     with Server("--slots", "1", "reliable") as server:
         load(server, "--sessions", "300", "--bytes", "3000", "reliable")
@@ -379,7 +378,6 @@ def test_reliable():
 def test_tcp():
     with Server("--slots", "2", "tcp") as server:
         load(server, "--sessions", "50", "--packets", "5000", "tcp")
-        server.stop()
     # Somebody who sends and never reads: the connection ends, and others do not notice.
     with Server("--slots", "1", "--idle", "1", "tcp") as server:
         deaf = socket.create_connection(server.address, timeout=PATIENCE)
@@ -637,7 +635,6 @@ def changing_file(root):
         with socket.create_connection(server.address, timeout=PATIENCE) as raw:
             raw.sendall(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
             assert until_end(raw).startswith(b"HTTP/1.1 200 ")
-        server.stop()
 
 
 # ---------------------------------------------------------------- floods, and the end
@@ -837,7 +834,6 @@ def test_twice():
                     assert all(echoed(server) for _ in range(20))
                 elif kind == "tcp":
                     assert all(answers_tcp(server, b"x", b"x") for _ in range(20))
-                server.stop()
     assert "take an address of this machine" in refused("udp", "192.0.2.1:0", status=1)
     # Two at the same moment: one of them has the port.
     for kind in ("udp", "tcp"):
@@ -953,7 +949,6 @@ def xdp(in_there, in_here):
     with there("--slots", "2", "--xdp", "veth1", "udp") as server:
         if "sockets instead" in server.messages():
             print(f"left out: {server.messages()}")
-            server.stop()
             return
         load(server, "--sessions", "20", "--burst", "16", "--packets", "5000", "udp",
              prefix=in_here)
@@ -963,19 +958,16 @@ def xdp(in_there, in_here):
     with there("--slots", "2", "--batch", "256", "--xdp", "veth1", "udp") as server:
         load(server, "--sessions", "1", "--burst", "256", "--packets", "20000", "udp",
              prefix=in_here)
-        server.stop()
     # One slot for two queues: sockets, and a reason. Who has no privileges gets the same (but
     # that of reading what may be in a private home directory: the libraries).
     with there("--slots", "1", "--xdp", "veth1", "udp") as server:
         assert "sockets instead" in server.messages(), server.messages()
         load(server, "--sessions", "2", "--packets", "100", "udp", prefix=in_here)
-        server.stop()
     with Server("--slots", "2", "--xdp", "veth1", "udp", address="10.9.8.2",
                 prefix=(*in_there, "setpriv", "--bounding-set=-all,+dac_read_search",
                         "--inh-caps=-all")) as server:
         assert "sockets instead" in server.messages(), server.messages()
         load(server, "--sessions", "2", "--packets", "100", "udp", prefix=in_here)
-        server.stop()
 
 
 def small_mtu(in_there, in_here):
@@ -985,7 +977,6 @@ def small_mtu(in_there, in_here):
                 prefix=in_there) as server:
         load(server, "--sessions", "2", "--burst", "4", "--size", "1000", "--packets", "200", "udp",
              prefix=in_here)
-        server.stop()
     run(*in_there, "ip", "link", "set", "veth1", "mtu", "1500")
 
 
@@ -1019,7 +1010,6 @@ def syn_flood(in_there, in_here):
         load(server, "--sessions", "20", "--packets", "2000", "tcp", prefix=in_here)
         assert os.waitpid(flood, 0)[1] == 0
         load(server, "--sessions", "5", "--packets", "100", "tcp", prefix=in_here)
-        server.stop()
 
 
 def enter(prefix):
@@ -1039,7 +1029,6 @@ def netem(in_there, in_here):
         found = load(server, "--sessions", "20", "--bytes", "50000", "reliable", prefix=in_here)
         assert found["bytes"] == 1000000, found
         assert found["retransmitted"] > 0
-        server.stop()
 
 
 def main():
