@@ -985,12 +985,10 @@ static void make_class(struct worker *me, const struct call *call)
 static void make_group(const struct call *call)
 {
 	static const char *const groups[] = { "", "/a", "/b" };
-	char path[200];
 
-	if (!set.machine)
-		return;
-	snprintf(path, sizeof(path), "%s%s/cgroup.threads", set.group, groups[call->chance[0] % 3]);
-	write_text(path, "0");
+	if (set.machine)
+		write_text(text_of("%s%s/cgroup.threads", set.group, groups[call->chance[0] % 3]),
+			   "0");
 }
 
 /* A child that sleeps and wakes where its parent does. */

@@ -226,10 +226,9 @@ static void *be_caller(void *arg)
 
 static bool is_asleep(pid_t tid)
 {
-	char path[64], text[512], *end;
+	char text[512], *end;
 
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
-	if (!read_text(path, text, sizeof(text)))
+	if (!read_text(text_of("/proc/self/task/%d/stat", tid), text, sizeof(text)))
 		return false;
 	end = strrchr(text, ')');
 	return end && end[2] == 'S';

@@ -245,13 +245,8 @@ static int process(int which)
 	if (getppid() != set.supervisor)
 		return 1;
 	memory_make_own();
-	if (set.machine) {
-		char path[200];
-
-		snprintf(path, sizeof(path), "%s/cgroup.procs", set.group);
-		if (!write_text(path, "0"))
-			give_up("%s: wanted to enter the group, got %s", path, strerror(errno));
-	}
+	if (set.machine && !write_text(text_of("%s/cgroup.procs", set.group), "0"))
+		give_up("%s: wanted to enter the group, got %s", set.group, strerror(errno));
 	if (set.only >= 0)
 		first = set.only % set.threads, n = 1;
 	errno = pthread_create(&sky, NULL, weather, (void *)(uintptr_t)which);
@@ -394,11 +389,10 @@ static void stop_and_kill(struct dice *dice)
 
 static void freeze(struct dice *dice)
 {
-	char path[200];
+	const char *path = text_of("%s/cgroup.freeze", set.group);
 
 	if (!set.machine || roll(dice, 100))
 		return;
-	snprintf(path, sizeof(path), "%s/cgroup.freeze", set.group);
 	write_text(path, "1");
 	pause_us(roll(dice, 3000));
 	if (!write_text(path, "0"))
@@ -408,7 +402,7 @@ static void freeze(struct dice *dice)
 /* For who reads it when it is stuck: what each one is in. */
 static void tell_all(void)
 {
-	char path[80], text[4000], what[300];
+	char text[4000], what[300];
 
 	for (int i = 0; i < set.threads * set.processes; i++) {
 		struct slot *slot = &shared->slots[i];
@@ -422,9 +416,8 @@ static void tell_all(void)
 		for (int file = 0; tid && file < 3; file++) {
 			static const char *const files[] = { "stat", "syscall", "stack" };
 
-			snprintf(path, sizeof(path), "/proc/%d/task/%d/%s", process, tid,
-				 files[file]);
-			if (read_text(path, text, 800))
+			if (read_text(text_of("/proc/%d/task/%d/%s", process, tid, files[file]),
+				      text, 800))
 				say("    %s: %s", files[file], text);
 		}
 	}
@@ -476,37 +469,32 @@ static void supervise(void)
 static void make_groups(void)
 {
 	static const char *const groups[] = { "", "/a", "/b" };
-	char path[200];
 
 	write_text("/sys/fs/cgroup/cgroup.subtree_control", "+cpu");
 	snprintf(set.group, sizeof(set.group), "/sys/fs/cgroup/" NAME ".%d", getpid());
 	for (int i = 0; i < 3; i++) {
-		snprintf(path, sizeof(path), "%s%s", set.group, groups[i]);
+		const char *path = text_of("%s%s", set.group, groups[i]);
+
 		if (mkdir(path, 0755))
 			give_up("--machine: mkdir %s: wanted a control group, got %s", path,
 				strerror(errno));
-		if (!i)
-			continue;
-		strcat(path, "/cgroup.type");
-		if (!write_text(path, "threaded"))
+		if (i && !write_text(text_of("%s/cgroup.type", path), "threaded"))
 			give_up("--machine: %s: wanted a threaded group, got %s", path,
 				strerror(errno));
 	}
-	snprintf(path, sizeof(path), "%s/cgroup.subtree_control", set.group);
-	if (!write_text(path, "+cpu"))
-		give_up("--machine: %s: wanted the controller cpu, got %s", path, strerror(errno));
+	if (!write_text(text_of("%s/cgroup.subtree_control", set.group), "+cpu"))
+		give_up("--machine: %s: wanted the controller cpu, got %s", set.group,
+			strerror(errno));
 }
 
 static void remove_groups(void)
 {
 	static const char *const groups[] = { "/b", "/a", "" };
-	char path[200];
 
-	for (int i = 0; i < 3; i++) {
-		snprintf(path, sizeof(path), "%s%s", set.group, groups[i]);
-		for (int tries = 0; rmdir(path) && tries < 1000; tries++)
+	for (int i = 0; i < 3; i++)
+		for (int tries = 0; rmdir(text_of("%s%s", set.group, groups[i])) && tries < 1000;
+		     tries++)
 			pause_us(10000);
-	}
 }
 
 /* FUTEX_WAKE with FUTEX_ROBUST_UNLOCK. NULL cannot be unlocked. */

@@ -273,16 +273,12 @@ static unsigned int named(const char *name)
 	unsigned int count = 0;
 
 	while ((entry = readdir(dir))) {
-		char path[300], text[32] = "";
-		FILE *file;
+		char text[32];
 
-		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
-		file = fopen(path, "re");
-		if (!file)
+		if (!read_text(text_of("/proc/self/task/%s/comm", entry->d_name), text,
+			       sizeof(text)))
 			continue;
-		if (fgets(text, sizeof(text), file))
-			text[strcspn(text, "\n")] = '\0';
-		fclose(file);
+		text[strcspn(text, "\n")] = '\0';
 		count += strcmp(text, name) == 0;
 	}
 	closedir(dir);

@@ -364,15 +364,14 @@ TEST(lies)
 {
 	static char true_one[65536], data[sizeof(true_one)];
 	struct switchto_sched *sched;
-	char path[64], link[64] = "";
+	char link[64] = "";
 	ssize_t size = 0;
 	int fd;
 
 	setenv("SWITCHTO_STATS", "1", 1);
 	sched = new_sched(NULL);
 	for (fd = 0; fd < 1024 && !strstr(link, "switchto-stats"); fd++) {
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-		if (readlink(path, link, sizeof(link) - 1) > 0)
+		if (readlink(text_of("/proc/self/fd/%d", fd), link, sizeof(link) - 1) > 0)
 			size = pread(fd, true_one, sizeof(true_one), 0);
 	}
 	assert_int_equal(fcntl(fd - 1, F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);

@@ -74,10 +74,10 @@ struct glance {
 
 static struct glance look(const struct sleeper *s)
 {
-	char path[64], text[4096], *at;
+	const char *path = text_of("/proc/%d/task/%d/status", (int)s->pid, (int)s->tid);
 	struct glance g = { 0 };
+	char text[4096], *at;
 
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/status", (int)s->pid, (int)s->tid);
 	if (!read_text(path, text, sizeof(text)))
 		return g;
 	at = strstr(text, "\nState:\t");
@@ -93,11 +93,11 @@ static struct glance look(const struct sleeper *s)
 /* Asleep in a futex(2) on its word: only who may trace it gets to know that. */
 static bool sleeps(const struct sleeper *s)
 {
-	char path[64], text[256];
+	const char *path = text_of("/proc/%d/task/%d/syscall", (int)s->pid, (int)s->tid);
 	unsigned long word;
+	char text[256];
 	long nr;
 
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/syscall", (int)s->pid, (int)s->tid);
 	return read_text(path, text, sizeof(text)) && sscanf(text, "%ld %lx", &nr, &word) == 2 &&
 	       nr == SYS_futex && word == (uintptr_t)s->word && look(s).state == 'S';
 }
@@ -711,13 +711,11 @@ static void crowd_wake(uint32_t value)
 static long long kept_bytes(const char *group)
 {
 	long long bytes = 0, sum = 0, lines = 0, of;
-	char path[300] = "/proc/slabinfo", *line = NULL;
+	const char *path = group[0] ? text_of("%s/memory.stat", group) : "/proc/slabinfo";
+	FILE *file = fopen(path, "re");
+	char *line = NULL;
 	size_t size = 0;
-	FILE *file;
 
-	if (group[0])
-		snprintf(path, sizeof(path), "%s/memory.stat", group);
-	file = fopen(path, "re");
 	if (!file)
 		give_up("%s: wanted to read it, got %s", path, strerror(errno));
 	while (getline(&line, &size, file) > 0) {
@@ -802,13 +800,9 @@ static int crowd_main(void *arg)
 	pthread_attr_t attributes;
 	struct verdict v = { 0 };
 	long long before, kept;
-	char path[300];
 
-	if (group[0]) {
-		snprintf(path, sizeof(path), "%s/cgroup.procs", group);
-		if (!write_text(path, "0"))
-			give_up("%s: wanted to enter it, got %s", path, strerror(errno));
-	}
+	if (group[0] && !write_text(text_of("%s/cgroup.procs", group), "0"))
+		give_up("%s: wanted to enter it, got %s", group, strerror(errno));
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, CROWD_STACK);
 	for (int i = 0; i < CROWD; i++)
@@ -841,19 +835,18 @@ static int crowd_main(void *arg)
 	return verdict_status(&v);
 }
 
+#define ROOT "/sys/fs/cgroup"
+
 TEST_IN(kept, kept_memory_is_bounded_charged_and_freed)
 {
-	static const char root[] = "/sys/fs/cgroup";
-	char path[300], group[100] = "", text[300];
+	char group[100] = "", text[300];
 	int status;
 
-	snprintf(path, sizeof(path), "%s/cgroup.controllers", root);
 	/* A kernel without CONFIG_MEMCG has nobody to charge. */
-	if (read_text(path, text, sizeof(text)) && strstr(text, "memory")) {
-		snprintf(path, sizeof(path), "%s/cgroup.subtree_control", root);
-		snprintf(group, sizeof(group), "%s/security.%d", root, (int)getpid());
-		if (!write_text(path, "+memory") || mkdir(group, 0755))
-			give_up("%s: wanted a control group with +memory, got %s", root,
+	if (read_text(ROOT "/cgroup.controllers", text, sizeof(text)) && strstr(text, "memory")) {
+		snprintf(group, sizeof(group), ROOT "/security.%d", (int)getpid());
+		if (!write_text(ROOT "/cgroup.subtree_control", "+memory") || mkdir(group, 0755))
+			give_up(ROOT ": wanted a control group with +memory, got %s",
 				strerror(errno));
 	}
 	status = run_child(crowd_main, group);

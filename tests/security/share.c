@@ -21,16 +21,16 @@
 #define SHORT 10
 #define LONG 20000
 
-static const char root[] = "/sys/fs/cgroup";
+#define ROOT "/sys/fs/cgroup"
+
 static char group[100];
 /* The first stays as long as the tests run, see groups_start(). */
 static const char *const groups[] = { "/kept", "/quota", "/set" };
 
 static void write_in(const char *folder, const char *file, const char *text)
 {
-	char path[300];
+	const char *path = text_of("%s%s/%s", group, folder, file);
 
-	snprintf(path, sizeof(path), "%s%s/%s", group, folder, file);
 	if (!write_text(path, text))
 		give_up("%s: wanted to write '%s', got %s", path, text, strerror(errno));
 }
@@ -66,12 +66,9 @@ static void work(uint32_t steps)
 static void become(struct seat *s)
 {
 	const struct sched_param none = { 0 };
-	char tid[16];
 
-	if (s->group) {
-		snprintf(tid, sizeof(tid), "%d", (int)s->w.tid);
-		write_in(s->group, "cgroup.threads", tid);
-	}
+	if (s->group)
+		write_in(s->group, "cgroup.threads", text_of("%d", (int)s->w.tid));
 	if (s->policy && sched_setscheduler(0, s->policy, &none))
 		give_up("sched_setscheduler: wanted class %d, got %s", s->policy, strerror(errno));
 	if (s->nice && setpriority(PRIO_PROCESS, (id_t)s->w.tid, s->nice))
@@ -507,13 +504,11 @@ TEST(affinity_holds)
 TEST(cpuset_holds)
 {
 	struct chain c;
-	char text[16];
 	int cpu[2];
 
 	if (!need_two_cpus(cpu))
 		skip();
-	snprintf(text, sizeof(text), "%d", cpu[0]);
-	write_in("/set", "cpuset.cpus", text);
+	write_in("/set", "cpuset.cpus", text_of("%d", cpu[0]));
 	chain_init(&c, 2, 0);
 	c.cpu = -1;
 	/* The second is outside, on the other CPU. */
@@ -524,8 +519,7 @@ TEST(cpuset_holds)
 	for (int n = 0; n < 6; n++) {
 		atomic_store(&c.seats[0].cpu, -1);
 		take_turns(&c, 2);
-		snprintf(text, sizeof(text), "%d", cpu[n & 1]);
-		write_in("/set", "cpuset.cpus", text);
+		write_in("/set", "cpuset.cpus", text_of("%d", cpu[n & 1]));
 		runs_on(&c.seats[0], cpu[n & 1]);
 		take_turns(&c, 100);
 	}
@@ -554,22 +548,24 @@ TEST_SHARES(who_runs_pays)
 
 static char controllers_before[200];
 
+static void make_group(const char *path)
+{
+	if (mkdir(path, 0755))
+		give_up("%s: wanted to make it, got %s", path, strerror(errno));
+}
+
 static void groups_start(void)
 {
-	char path[300];
+	static const char path[] = ROOT "/cgroup.subtree_control";
 
-	snprintf(path, sizeof(path), "%s/cgroup.subtree_control", root);
 	if (!read_text(path, controllers_before, sizeof(controllers_before)))
 		give_up("%s: wanted cgroup v2, got %s", path, strerror(errno));
 	if (!write_text(path, "+cpu +cpuset"))
 		give_up("%s: wanted the controllers cpu and cpuset, got %s", path, strerror(errno));
-	snprintf(group, sizeof(group), "%s/security.%d", root, (int)getpid());
-	if (mkdir(group, 0755))
-		give_up("%s: wanted to make it, got %s", group, strerror(errno));
+	snprintf(group, sizeof(group), ROOT "/security.%d", (int)getpid());
+	make_group(group);
 	for (int i = 0; i < 3; i++) {
-		snprintf(path, sizeof(path), "%s%s", group, groups[i]);
-		if (mkdir(path, 0755))
-			give_up("%s: wanted to make it, got %s", path, strerror(errno));
+		make_group(text_of("%s%s", group, groups[i]));
 		write_in(groups[i], "cgroup.type", "threaded");
 	}
 	write_in("", "cgroup.procs", "0");
@@ -584,23 +580,18 @@ static void groups_start(void)
 
 static void groups_end(void)
 {
-	char path[300];
-
-	snprintf(path, sizeof(path), "%s/cgroup.procs", root);
-	write_text(path, "0");
-	for (int i = 0; i < 3; i++) {
-		snprintf(path, sizeof(path), "%s%s", group, groups[i]);
-		if (rmdir(path))
-			give_up("%s: wanted to remove it, got %s", path, strerror(errno));
-	}
+	write_text(ROOT "/cgroup.procs", "0");
+	for (int i = 0; i < 3; i++)
+		if (rmdir(text_of("%s%s", group, groups[i])))
+			give_up("%s%s: wanted to remove it, got %s", group, groups[i],
+				strerror(errno));
 	rmdir(group);
-	snprintf(path, sizeof(path), "%s/cgroup.subtree_control", root);
 	if (!strstr(controllers_before, "cpuset"))
-		write_text(path, "-cpuset");
+		write_text(ROOT "/cgroup.subtree_control", "-cpuset");
 	/* "cpu" is the beginning of "cpuset". */
 	if (strncmp(controllers_before, "cpu ", 4) && strncmp(controllers_before, "cpu\n", 4) &&
 	    !strstr(controllers_before, " cpu ") && !strstr(controllers_before, " cpu\n"))
-		write_text(path, "-cpu");
+		write_text(ROOT "/cgroup.subtree_control", "-cpu");
 }
 
 int main(void)

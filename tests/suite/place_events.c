@@ -397,9 +397,8 @@ static void left_out(const char *wanted)
 
 static bool set_online(int cpu, bool online)
 {
-	char path[64];
+	const char *path = text_of("/sys/devices/system/cpu/cpu%d/online", cpu);
 
-	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", cpu);
 	/* EBUSY: the kernel is at it elsewhere. */
 	while (!write_text(path, online ? "1" : "0"))
 		if (errno != EBUSY)
@@ -481,10 +480,7 @@ static bool turned_on;
 
 static bool write_group(const char *file, const char *text)
 {
-	char path[128];
-
-	snprintf(path, sizeof(path), "%s/%s", group, file);
-	return write_text(path, text);
+	return write_text(text_of("%s/%s", group, file), text);
 }
 
 static int make_group(void)

@@ -276,10 +276,7 @@ static const char *const groups[] = { "a", "b" };
 
 static const char *in_group(const char *group, const char *file)
 {
-	static _Thread_local char path[300];
-
-	snprintf(path, sizeof(path), "%s/%s/%s", inner, group, file);
-	return path;
+	return text_of("%s/%s/%s", inner, group, file);
 }
 
 static bool in_list(const char *list, const char *word)
@@ -298,7 +295,7 @@ static const char *turned_on[2];
 static bool have_controllers(void)
 {
 	static const char *const wanted[2] = { "cpu", "cpuset" };
-	char text[512], command[16];
+	char text[512];
 
 	if (!read_text(ROOT "/cgroup.controllers", text, sizeof(text)))
 		return false;
@@ -312,8 +309,7 @@ static bool have_controllers(void)
 	for (int i = 0; i < 2; i++) {
 		if (in_list(text, wanted[i]))
 			continue;
-		snprintf(command, sizeof(command), "+%s", wanted[i]);
-		if (!write_text(ROOT "/cgroup.subtree_control", command))
+		if (!write_text(ROOT "/cgroup.subtree_control", text_of("+%s", wanted[i])))
 			return false;
 		turned_on[i] = wanted[i];
 	}
@@ -323,19 +319,12 @@ static bool have_controllers(void)
 /* In a child: it goes into the case's group, where its threads may go to groups[]. */
 static bool enter_groups(void)
 {
-	char path[300];
-
-	for (int i = 0; i < 2; i++) {
-		snprintf(path, sizeof(path), "%s/%s", inner, groups[i]);
-		if (mkdir(path, 0755) ||
+	for (int i = 0; i < 2; i++)
+		if (mkdir(text_of("%s/%s", inner, groups[i]), 0755) ||
 		    !write_text(in_group(groups[i], "cgroup.type"), "threaded"))
 			return false;
-	}
-	snprintf(path, sizeof(path), "%s/cgroup.procs", inner);
-	if (!write_text(path, "0"))
-		return false;
-	snprintf(path, sizeof(path), "%s/cgroup.subtree_control", inner);
-	return write_text(path, "+cpu +cpuset");
+	return write_text(text_of("%s/cgroup.procs", inner), "0") &&
+	       write_text(text_of("%s/cgroup.subtree_control", inner), "+cpu +cpuset");
 }
 
 /* What ran in it may be on its way out for a moment. */
@@ -347,45 +336,27 @@ static void remove_group(const char *path)
 
 static void leave_groups(void)
 {
-	char path[300];
-
-	for (int i = 0; i < 2; i++) {
-		snprintf(path, sizeof(path), "%s/%s", inner, groups[i]);
-		remove_group(path);
-	}
+	for (int i = 0; i < 2; i++)
+		remove_group(text_of("%s/%s", inner, groups[i]));
 	remove_group(inner);
 }
 
 static bool make_home(void)
 {
-	char path[300];
-
 	snprintf(home, sizeof(home), ROOT "/switchto.%d", (int)getpid());
-	if (!have_controllers() || mkdir(home, 0755))
-		return false;
-	snprintf(path, sizeof(path), "%s/cgroup.subtree_control", home);
-	if (!write_text(path, "+cpu +cpuset"))
-		return false;
-	snprintf(path, sizeof(path), "%s/hold", home);
-	if (mkdir(path, 0755))
-		return false;
-	strcat(path, "/cpu.max");
-	return write_text(path, "10000 10000");
+	return have_controllers() && !mkdir(home, 0755) &&
+	       write_text(text_of("%s/cgroup.subtree_control", home), "+cpu +cpuset") &&
+	       !mkdir(text_of("%s/hold", home), 0755) &&
+	       write_text(text_of("%s/hold/cpu.max", home), "10000 10000");
 }
 
 static void remove_home(void)
 {
-	char path[300];
-
-	snprintf(path, sizeof(path), "%s/hold", home);
-	remove_group(path);
+	remove_group(text_of("%s/hold", home));
 	remove_group(home);
-	for (int i = 0; i < 2; i++) {
-		if (!turned_on[i])
-			continue;
-		snprintf(path, sizeof(path), "-%s", turned_on[i]);
-		write_text(ROOT "/cgroup.subtree_control", path);
-	}
+	for (int i = 0; i < 2; i++)
+		if (turned_on[i])
+			write_text(ROOT "/cgroup.subtree_control", text_of("-%s", turned_on[i]));
 }
 
 static int (*grouped_body)(struct verdict *v);
@@ -427,10 +398,7 @@ static void run_in_groups(int (*body)(struct verdict *v))
 
 static bool join_group(pid_t tid, const char *group)
 {
-	char text[32];
-
-	snprintf(text, sizeof(text), "%d", (int)tid);
-	return write_text(in_group(group, "cgroup.threads"), text);
+	return write_text(in_group(group, "cgroup.threads"), text_of("%d", (int)tid));
 }
 
 static bool become_member(struct side *s)
@@ -687,28 +655,21 @@ static int no_freezer_error;
 
 static bool write_freezer(const char *file, const char *text)
 {
-	char path[sizeof(freezer_group) + 32];
-
-	snprintf(path, sizeof(path), "%s/%s", freezer_group, file);
-	return write_text(path, text);
+	return write_text(text_of("%s/%s", freezer_group, file), text);
 }
 
 static bool join_v1(pid_t tid)
 {
-	char text[32];
-
-	snprintf(text, sizeof(text), "%d", (int)tid);
-	return write_freezer("tasks", text);
+	return write_freezer("tasks", text_of("%d", (int)tid));
 }
 
 static bool freeze_v1(bool frozen)
 {
-	char path[sizeof(freezer_group) + 32], text[32];
+	char text[32];
 
 	if (!write_freezer("freezer.state", frozen ? "FROZEN" : "THAWED"))
 		return false;
-	snprintf(path, sizeof(path), "%s/freezer.state", freezer_group);
-	AWAIT(read_text(path, text, sizeof(text)) &&
+	AWAIT(read_text(text_of("%s/freezer.state", freezer_group), text, sizeof(text)) &&
 	      strcmp(text, frozen ? "FROZEN\n" : "THAWED\n") == 0);
 	return true;
 }
@@ -779,10 +740,7 @@ TEST(sleepers_in_freezer_v1)
 
 static bool set_cpuset(const char *group, int cpu)
 {
-	char text[16];
-
-	snprintf(text, sizeof(text), "%d", cpu);
-	return write_text(in_group(group, "cpuset.cpus"), text);
+	return write_text(in_group(group, "cpuset.cpus"), text_of("%d", cpu));
 }
 
 static int apart_by_cpuset(struct verdict *v)
@@ -899,10 +857,9 @@ static int makes_time_namespace(void *arg)
 {
 	const long long *seconds = arg;
 	struct shifted shifted = { now_ns(), llabs(*seconds) * NSEC_PER_SEC };
-	char offset[64];
 
-	snprintf(offset, sizeof(offset), "monotonic %lld 0\n", *seconds);
-	if (unshare(CLONE_NEWTIME) || !write_text("/proc/self/timens_offsets", offset)) {
+	if (unshare(CLONE_NEWTIME) ||
+	    !write_text("/proc/self/timens_offsets", text_of("monotonic %lld 0\n", *seconds))) {
 		fprintf(stderr, "special: wanted a time namespace, got %s\n", strerror(errno));
 		return NOT_HERE;
 	}

@@ -31,3 +31,16 @@ bool write_text(const char *path, const char *text)
 	errno = error;
 	return length == (ssize_t)strlen(text);
 }
+
+const char *text_of(const char *format, ...)
+{
+	static _Thread_local char texts[4][512];
+	static _Thread_local unsigned int calls;
+	char *text = texts[calls++ % 4];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(texts[0]), format, args);
+	va_end(args);
+	return text;
+}

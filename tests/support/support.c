@@ -257,10 +257,7 @@ void await_pause(unsigned int rounds)
 /* One line of /proc/self/task/TID/@file; empty if the thread is gone. */
 static void read_task_file(pid_t tid, const char *file, char *text, size_t size)
 {
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/%s", (int)tid, file);
-	read_text(path, text, size);
+	read_text(text_of("/proc/self/task/%d/%s", (int)tid, file), text, size);
 }
 
 /*

@@ -197,27 +197,21 @@ static bool hog(uint64_t *dice)
 }
 
 static char group[256];
-static const char cgroup_root[] = "/sys/fs/cgroup";
+#define ROOT "/sys/fs/cgroup"
 
 /* Where threads go; the last one is empty, see make_groups(). */
 static const char *const groups[] = { "", "/a", "/b", "/b/c", "/quota" };
 
 static const char *in_group(const char *sub, const char *file)
 {
-	static _Thread_local char path[512];
-
-	snprintf(path, sizeof(path), "%s%s%s", group, sub, file);
-	return path;
+	return text_of("%s%s%s", group, sub, file);
 }
 
 static bool make_groups(void)
 {
-	char path[512];
-
-	snprintf(path, sizeof(path), "%s/cgroup.subtree_control", cgroup_root);
-	if (!write_text(path, "+cpu"))
+	if (!write_text(ROOT "/cgroup.subtree_control", "+cpu"))
 		return false;
-	snprintf(group, sizeof(group), "%s/torture.%d", cgroup_root, getpid());
+	snprintf(group, sizeof(group), ROOT "/torture.%d", getpid());
 	for (int i = 0; i < 5; i++) {
 		if (mkdir(in_group(groups[i], ""), 0755))
 			return false;
@@ -243,12 +237,9 @@ static bool make_groups(void)
 
 static void remove_groups(void)
 {
-	char path[512];
-
 	if (!group[0])
 		return;
-	snprintf(path, sizeof(path), "%s/cgroup.procs", cgroup_root);
-	write_text(path, "0");
+	write_text(ROOT "/cgroup.procs", "0");
 	for (int i = 4; i >= 0; i--) {
 		/* Whoever ended in it may be on the way out for a moment. */
 		for (int try = 0; rmdir(in_group(groups[i], "")) && errno == EBUSY && try < 100;
@@ -262,14 +253,12 @@ static bool change_group(uint64_t *dice)
 	pid_t tids[MOST_SEATS];
 	unsigned int n = some(dice, tids);
 	const char *to = groups[roll(dice, 4)];
-	char text[32];
 
-	for (unsigned int i = 0; i < n; i++) {
-		snprintf(text, sizeof(text), "%d", tids[i]);
-		if (tids[i] && !write_text(in_group(to, "/cgroup.threads"), text) &&
+	for (unsigned int i = 0; i < n; i++)
+		if (tids[i] &&
+		    !write_text(in_group(to, "/cgroup.threads"), text_of("%d", tids[i])) &&
 		    !allowed(-1, in_group(to, "/cgroup.threads")))
 			return false;
-	}
 	did(MOVES);
 	if (!roll(dice, 10) &&
 	    !write_text(in_group("/a", "/cpu.max"), roll(dice, 2) ? "max 10000" : "4000 10000"))
@@ -289,18 +278,12 @@ static bool change_group(uint64_t *dice)
 
 static void undo_group(pid_t tid)
 {
-	char text[32];
-
-	snprintf(text, sizeof(text), "%d", tid);
-	write_text(in_group("", "/cgroup.threads"), text);
+	write_text(in_group("", "/cgroup.threads"), text_of("%d", tid));
 }
 
 static bool set_online(unsigned int cpu, bool online)
 {
-	char path[128];
-
-	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/online", cpu);
-	return write_text(path, online ? "1" : "0");
+	return write_text(text_of("/sys/devices/system/cpu/cpu%u/online", cpu), online ? "1" : "0");
 }
 
 static bool change_cpus(uint64_t *dice)

@@ -622,10 +622,7 @@ bool tids_are_chosen(void)
 /* The next thread of whatever process gets @tid, if it is free. Not every kernel can. */
 static void choose_next_tid(pid_t tid)
 {
-	char text[16];
-
-	snprintf(text, sizeof(text), "%d", tid - 1);
-	if (write_text("/proc/sys/kernel/ns_last_pid", text))
+	if (write_text("/proc/sys/kernel/ns_last_pid", text_of("%d", tid - 1)))
 		atomic_store(&tid_chosen, true);
 }
 

@@ -106,11 +106,10 @@ static void print_tasks(void)
 		if (task->d_name[0] == '.')
 			continue;
 		for (int i = 0; i < 3; i++) {
-			char path[512], text[512];
+			char text[512];
 
-			snprintf(path, sizeof(path), "/proc/self/task/%s/%s", task->d_name,
-				 files[i]);
-			if (!read_text(path, text, sizeof(text)))
+			if (!read_text(text_of("/proc/self/task/%s/%s", task->d_name, files[i]),
+				       text, sizeof(text)))
 				continue;
 			text[strcspn(text, "\n")] = '\0';
 			fprintf(stderr, "task %s %s: %s\n", task->d_name, files[i], text);
