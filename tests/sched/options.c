@@ -621,8 +621,8 @@ static int told_of_new_threads(enum before what)
 	dispatcher = pthread_self();
 	policy.pick = nap_and_pick;
 	for (int i = 0; i < BLOCKS; i++) {
-		struct switchto_sched *sched =
-			SCHED(.slots = 1, .policy = what == A_NAP ? &policy : NULL);
+		struct switchto_sched *sched = SCHED(.slots = 1,
+						     .policy = what == A_NAP ? &policy : NULL);
 		long long first = 0;
 
 		atomic_store(&blocks_now, false);

@@ -385,20 +385,17 @@ static void give_beside_equals(void *arg)
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&strict), 0);
 }
 
-static const struct switchto_policy *const with_equals[] = { &switchto_fifo, &switchto_priority,
-							     &switchto_edf, &switchto_fair };
-
 /* Whoever is given it runs before others begin, and block. */
 TEST(given_before_equals_begin)
 {
-	for (size_t i = 0; i < sizeof(with_equals) / sizeof(*with_equals); i++) {
-		struct switchto_sched *sched = without_slices(with_equals[i], 0, 1);
+	for (int i = 0; i < 4; i++) {
+		struct switchto_sched *sched = without_slices(all_policies[i], 0, 1);
 
 		strict = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
 		most_threads = 0;
 		spawn(sched, give_beside_equals, NULL);
 		run_tasks(sched);
-		print_message("%s: %u threads\n", with_equals[i]->name, most_threads);
+		print_message("%s: %u threads\n", all_policies[i]->name, most_threads);
 		assert_true(most_threads < EQUALS / 4);
 	}
 }
@@ -427,14 +424,14 @@ static void begin_a_round(void *arg)
 /* Those who are given it, again and again, let the others have their turn. */
 TEST(equals_have_their_turn)
 {
-	for (size_t i = 0; i < sizeof(with_equals) / sizeof(*with_equals); i++) {
-		struct switchto_sched *sched = without_slices(with_equals[i], 0, 1);
+	for (int i = 0; i < 4; i++) {
+		struct switchto_sched *sched = without_slices(all_policies[i], 0, 1);
 
 		reset();
 		strict = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
 		spawn(sched, begin_a_round, NULL);
 		run_in_time(sched);
-		print_message("%s: %ld sections before\n", with_equals[i]->name, counter);
+		print_message("%s: %ld sections before\n", all_policies[i]->name, counter);
 		assert_true(counter < 100);
 	}
 }
