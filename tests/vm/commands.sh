@@ -48,7 +48,8 @@ for command in build run shell test bench profile broken torture coverage sched-
 	expect 2 "end of the line" vm/$command --kernel
 	expect 0 '^$' vm/$command --help
 done
-expect 2 "wanted bench, debug, rt, preempt, up, net, kcsan or scx; found 'fast'" vm/run --config fast -- true
+expect 2 "wanted bench, debug, rt, preempt, up, net, kcsan, scx or 64k; found 'fast'" vm/run --config fast -- true
+[ "$(uname -m)" = aarch64 ] || expect 2 "64k: wanted --arch arm64" vm/run --config 64k -- true
 expect 2 "wanted arm64, or .*found 'mips'" vm/run --arch mips -- true
 expect 2 "found 'many'" vm/run --cpus many -- true
 expect 2 "found '65'" vm/run --cpus 65 -- true

@@ -9,7 +9,7 @@ opt_icount='' opt_sleep=off opt_accel=auto opt_timeout=0 opt_rw=() opt_append=()
 
 options_help='  --kernel VERSION     kernel version, one of kernel/patches/ (6.12)
   --stock              without the patches
-  --config NAME        bench, debug, rt, preempt, up, net, kcsan or scx:
+  --config NAME        bench, debug, rt, preempt, up, net, kcsan, scx or, of arm64, 64k:
                        kernel/config/NAME.config (bench)
   --arch ARCH          arm64, on any machine: cross-compiled and emulated where need be, with a
                        root file system of its own (this machine'\''s architecture)'
@@ -58,7 +58,8 @@ check_options() {
 		usage_error "--kernel: wanted one of: $known; found '$opt_kernel'"
 	case $opt_config in
 	bench | debug | rt | preempt | up | net | kcsan | scx) ;;
-	*) usage_error "--config: wanted bench, debug, rt, preempt, up, net, kcsan or scx; found '$opt_config'" ;;
+	64k) [ "$opt_arch" = arm64 ] || usage_error "--config 64k: wanted --arch arm64, which has pages of 64 KiB, found $opt_arch" ;;
+	*) usage_error "--config: wanted bench, debug, rt, preempt, up, net, kcsan, scx or 64k; found '$opt_config'" ;;
 	esac
 	[ -n "$opt_cpus" ] || opt_cpus=$([ -n "$opt_icount" ] && echo 1 || echo 2)
 	[[ $opt_cpus =~ ^[1-9][0-9]?$ ]] || usage_error "--cpus: wanted 1 to 64, found '$opt_cpus'"
