@@ -7,7 +7,7 @@ static char out[65536];
 /* As @user, if not 0: its status; out: what it wrote. */
 static int top(unsigned int user, const char *options, pid_t pid)
 {
-	char command[256], who[64] = "";
+	char command[512], who[64] = "";
 	size_t length;
 	FILE *pipe;
 
@@ -235,6 +235,26 @@ static void end(pid_t pid)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
+/* Each slot, the switches, and both times of ready tasks have a line of three points. */
+static void is_drawn(pid_t pid)
+{
+	char file[] = "/tmp/switchto-top-XXXXXX", command[256];
+	int fd = mkstemp(file);
+
+	assert_int_not_equal(fd, -1);
+	snprintf(command, sizeof(command), "-n 3 --interval 0.02 --plot %s", file);
+	assert_int_equal(top(0, command, pid), 0);
+	snprintf(command, sizeof(command),
+		 "/usr/bin/python3 -c 'import xml.dom.minidom as dom\n"
+		 "lines = dom.parse(\"%s\").getElementsByTagName(\"polyline\")\n"
+		 "assert len(lines) >= 4 and lines[0].getAttribute(\"points\").count(\",\") == 2'",
+		 file);
+	// NOLINTNEXTLINE(cert-env33-c): it is the test's own
+	assert_int_equal(system(command), 0);
+	unlink(file);
+	close(fd);
+}
+
 TEST(processes)
 {
 	char line[512];
@@ -249,6 +269,7 @@ TEST(processes)
 	kill(pid, SIGCONT);
 	if (geteuid() == 0)
 		fails(65534, pid, "another user's");
+	is_drawn(pid);
 
 	snprintf(line, sizeof(line), "timeout 100 %s --interval 0.02 %d 2>&1", TOP_TOOL, pid);
 	// NOLINTNEXTLINE(cert-env33-c): it is the test's own
