@@ -330,7 +330,7 @@ TEST_F(loan, each_of_several_told)
 	}
 	for (i = 0; i < 3; i++)
 		end_holder(_metadata, &holders[i]);
-	/* On one CPU each place goes by a hand-off, where there are any, and some come back by one. */
+	/* On one CPU each place goes by a hand-off, if any does, and some come back by one. */
 	handed = swap_count("handoff") - handed;
 	if (variant->one_cpu && handed)
 		EXPECT_LT(3, handed);

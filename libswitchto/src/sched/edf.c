@@ -64,7 +64,7 @@ static struct switchto_entry *pick(void *queue)
 
 	if (!entry)
 		return NULL;
-	edf->in_a_row = entry->key & OTHERS ? 0 : edf->in_a_row + 1;
+	edf->in_a_row = (entry->key & OTHERS) ? 0 : edf->in_a_row + 1;
 	entry->key = 0;
 	return entry;
 }
