@@ -705,8 +705,13 @@ TEST(kernel_tells)
 		CHECK(&verdict, told >= BLOCKS / 2 || !blocks[i].sleeps || slow);
 	}
 	signal(SIGUSR1, count_handled);
-	for (enum before what = NOTHING; what <= HANDLERS; what++)
-		CHECK(&verdict, told_of_new_threads(what) >= BLOCKS * 3 / 4 || slow);
+	for (enum before what = NOTHING; what <= HANDLERS; what++) {
+		int tries = 0;
+
+		while (told_of_new_threads(what) < BLOCKS * 3 / 4 && ++tries < 3)
+			;
+		CHECK(&verdict, tries < 3 || slow);
+	}
 	signal(SIGUSR1, SIG_DFL);
 	close(memory_file);
 	close(lock_file);

@@ -363,6 +363,7 @@ enum { EQUALS = 200 };
 
 static struct switchto_mutex strict;
 static unsigned int most_threads;
+static const struct switchto_task_attr *equals; /* NULL: those of who is given the mutex */
 
 static void lock_strict(void *arg)
 {
@@ -381,21 +382,24 @@ static void give_beside_equals(void *arg)
 	while (!strict.waiters && strict.word <= (SWITCHTO_STRICT | 7))
 		switchto_yield();
 	for (int i = 0; i < EQUALS; i++)
-		spawn(NULL, lock_strict, NULL);
+		CHECK_EQ(&verdict, switchto_spawn(NULL, lock_strict, NULL, equals, NULL), 0);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&strict), 0);
 }
 
-/* Whoever is given it runs before others begin, and block. */
+/* Whoever is given it runs before others begin, and block; also if it is as urgent by inheritance alone. */
 TEST(given_before_equals_begin)
 {
-	for (int i = 0; i < 4; i++) {
-		struct switchto_sched *sched = without_slices(all_policies[i], 0, 1);
+	static const struct switchto_task_attr sooner = { .priority = 1, .deadline = { 1, 0 } };
+
+	for (int i = 0; i < 8; i++) {
+		struct switchto_sched *sched = without_slices(all_policies[i / 2], 0, 1);
 
 		strict = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
 		most_threads = 0;
+		equals = i % 2 ? &sooner : NULL;
 		spawn(sched, give_beside_equals, NULL);
 		run_tasks(sched);
-		print_message("%s: %u threads\n", all_policies[i]->name, most_threads);
+		print_message("%s: %u threads\n", all_policies[i / 2]->name, most_threads);
 		assert_true(most_threads < EQUALS / 4);
 	}
 }
@@ -434,6 +438,112 @@ TEST(equals_have_their_turn)
 		print_message("%s: %ld sections before\n", all_policies[i]->name, counter);
 		assert_true(counter < 100);
 	}
+}
+
+/* With the fair policy, those who go first pay for it: two that pass a mutex on have two shares of three. */
+static long long alone_ns;
+static bool others_wait;
+
+static void compute_alone(void *arg)
+{
+	const long long before = thread_cpu_ns();
+
+	while (!atomic_load(&ready)) {
+		const long long end = thread_cpu_ns() + 20000;
+
+		while (thread_cpu_ns() < end)
+			;
+		switchto_yield();
+	}
+	alone_ns = thread_cpu_ns() - before;
+}
+
+static void compute_in_turn(void *others_ns)
+{
+	const long long before = thread_cpu_ns();
+
+	while (!atomic_load(&ready)) {
+		const long long end = thread_cpu_ns() + 20000;
+
+		CHECK_EQ(&verdict, switchto_mutex_lock(&strict), 0);
+		if (!others_wait) {
+			/* The other one waits for it from then on. */
+			others_wait = true;
+			switchto_yield();
+		}
+		while (thread_cpu_ns() < end)
+			;
+		CHECK_EQ(&verdict, switchto_mutex_unlock(&strict), 0);
+		if (cpu_ns() > counter)
+			atomic_store(&ready, true);
+	}
+	*(long long *)others_ns += thread_cpu_ns() - before;
+}
+
+TEST(fair_shares_beside_a_mutex)
+{
+	struct switchto_sched *sched = without_slices(&switchto_fair, 0, 1);
+	long long others_ns = 0;
+
+	reset();
+	strict = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
+	counter = cpu_ns() + NSEC_PER_SEC;
+	others_wait = false;
+	for (int i = 0; i < 2; i++)
+		spawn(sched, compute_in_turn, &others_ns);
+	spawn(sched, compute_alone, NULL);
+	run_tasks(sched);
+	print_message("alone %lld of %lld ms\n", alone_ns / 1000000,
+		      (alone_ns + others_ns) / 1000000);
+	assert_true(alone_ns > (alone_ns + others_ns) / 5);
+}
+
+/* With deadlines, too, when a task with an earlier one comes in between. */
+static void nap_often(void *arg)
+{
+	while (!atomic_load(&ready)) {
+		for (int i = 0; i < 8 && !atomic_load(&ready); i++)
+			switchto_park(NULL);
+		counter++;
+	}
+}
+
+static void pass_on_and_wake(void *napper)
+{
+	const long long end = thread_cpu_ns() + 5LL * NSEC_PER_SEC;
+
+	while (!atomic_load(&ready) && thread_cpu_ns() < end) {
+		CHECK_EQ(&verdict, switchto_mutex_lock(&strict), 0);
+		switchto_unpark(napper);
+		CHECK_EQ(&verdict, switchto_mutex_unlock(&strict), 0);
+	}
+	CHECK(&verdict, atomic_load(&ready));
+	switchto_unpark(napper);
+}
+
+static void begin_beside_a_deadline(void *napper)
+{
+	CHECK_EQ(&verdict, switchto_mutex_lock(&strict), 0);
+	for (int task = 0; task < 2; task++)
+		spawn(NULL, pass_on_and_wake, napper);
+	switchto_yield();
+	spawn(NULL, lock_once, NULL);
+	CHECK_EQ(&verdict, switchto_mutex_unlock(&strict), 0);
+	pass_on_and_wake(napper);
+}
+
+TEST(equals_have_their_turn_beside_a_deadline)
+{
+	const struct switchto_task_attr soon = { .deadline = { 1, 0 } };
+	struct switchto_sched *sched = without_slices(&switchto_edf, 0, 1);
+	struct switchto_task *napper;
+
+	reset();
+	strict = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
+	assert_int_equal(switchto_spawn(sched, nap_often, NULL, &soon, &napper), 0);
+	spawn(sched, begin_beside_a_deadline, napper);
+	assert_int_equal(switchto_detach(napper), 0);
+	run_in_time(sched);
 }
 
 /* --- what is locked within an object --- */

@@ -296,7 +296,7 @@ enum { SWITCHTO_FREE, SWITCHTO_TOGETHER, SWITCHTO_STAY };
  *
  * A place is lent only to a thread that takes part, belongs to the same process, and waits already
  * when it is switched to. If a thread that has a place switches to any other thread, the place comes
- * back.
+ * back; but if that does not wait yet, and the word @keeps is not 0, the caller keeps it.
  *
  * Return: 0, or -1 and errno: EINVAL, a bad argument, or this kernel has no PR_FUTEX_LOAN; ENOSYS,
  * the backend is another one; EFAULT, @keeps is outside the address space; ENOMEM; the

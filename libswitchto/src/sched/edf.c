@@ -12,7 +12,8 @@ struct edf {
 	struct switchto_entry *heap; /* by deadline */
 	struct list next, rest;	     /* those without one */
 	uint64_t enqueued;	     /* how many: what the key of the last one is made of */
-	unsigned int in_a_row;
+	unsigned int in_a_row;	     /* that went first; the deadline of the last of them */
+	struct timespec first;
 };
 
 #define OTHERS (UINT64_C(1) << 63)
@@ -29,9 +30,20 @@ static bool is_before(const struct switchto_entry *a, const struct switchto_entr
 	return is_earlier(x, y) || (!is_earlier(y, x) && a->key < b->key);
 }
 
+static bool is_deadline(const struct timespec *time)
+{
+	return time->tv_sec || time->tv_nsec;
+}
+
 static bool has_deadline(const struct switchto_task_attr *attr)
 {
-	return attr->deadline.tv_sec || attr->deadline.tv_nsec;
+	return is_deadline(&attr->deadline);
+}
+
+/* The same as is_earlier() of deadlines that may be none. */
+static bool is_sooner(const struct timespec *a, const struct timespec *b)
+{
+	return is_deadline(a) && (!is_deadline(b) || is_earlier(a, b));
 }
 
 /* One that can't be is the latest. */
@@ -64,7 +76,12 @@ static struct switchto_entry *pick(void *queue)
 
 	if (!entry)
 		return NULL;
-	edf->in_a_row = (entry->key & OTHERS) ? 0 : edf->in_a_row + 1;
+	if (!(entry->key & OTHERS)) {
+		edf->in_a_row++;
+		edf->first = entry->attr.deadline;
+	} else if (!is_sooner(&entry->attr.deadline, &edf->first)) {
+		edf->in_a_row = 0;
+	}
 	entry->key = 0;
 	return entry;
 }
@@ -72,26 +89,25 @@ static struct switchto_entry *pick(void *queue)
 static struct switchto_entry *steal(void *queue)
 {
 	struct edf *edf = queue;
-	struct switchto_entry *bound = NULL, *entry, *next;
+	struct switchto_entry *bound = NULL, *entry = NULL, *next;
+	int looks = MOST_LOOKS;
 
-	for (int looks = 0; (entry = heap_take(&edf->heap, is_before)); looks++) {
-		if (is_loose(entry))
+	for (int takes = 0; takes < MOST_TAKES; takes++) {
+		entry = heap_take(&edf->heap, is_before);
+		if (!entry || is_loose(entry))
 			break;
 		entry->next = bound;
 		bound = entry;
-		if (looks == MOST_BOUND) {
-			entry = NULL;
-			break;
-		}
+		entry = NULL;
 	}
 	for (; bound; bound = next) {
 		next = bound->next;
 		heap_add(&edf->heap, bound, is_before);
 	}
 	if (!entry)
-		entry = list_take_loose(&edf->next);
-	if (!entry)
-		entry = list_take_loose(&edf->rest);
+		entry = list_take_loose(&edf->next, &looks);
+	if (!entry && looks >= 0)
+		entry = list_take_loose(&edf->rest, &looks);
 	if (entry)
 		entry->key = 0;
 	return entry;
@@ -117,13 +133,15 @@ static void take_out(struct edf *edf, const struct switchto_entry *entry)
 static void change(void *queue, struct switchto_entry *entry, const struct switchto_task_attr *attr)
 {
 	struct edf *edf = queue;
-	const bool queued = entry->key;
+	const bool queued = entry->key, first = queued && !(entry->key & OTHERS);
 
 	if (queued && !list_remove(&edf->next, entry) && !list_remove(&edf->rest, entry))
 		take_out(edf, entry);
 	entry->attr = *attr;
 	if (has_deadline(attr))
 		limit(&entry->attr);
+	if (first)
+		go_first_again(entry);
 	if (queued)
 		enqueue(queue, entry, SWITCHTO_YIELDED);
 }

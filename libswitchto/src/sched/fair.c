@@ -7,7 +7,7 @@
  * A new one begins as if it had run for as long as the last task that has ended did. Before all others,
  * each of an endless row of short tasks would run, and none of those that wait.
  *
- * Those of goes_first() are no exception from that: they run sooner, and pay for it.
+ * Those of goes_first() run sooner and pay for it, so they may not be much ahead of the others.
  */
 #define _GNU_SOURCE
 #include "order.h"
@@ -70,7 +70,7 @@ static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_rea
 		entry->key = fair->least + cost(entry, fair->last);
 	else if (entry->key < fair->least)
 		entry->key = fair->least;
-	if (goes_first(entry))
+	if (goes_first(entry) && entry->key - fair->least <= cost(entry, LONGEST))
 		list_add(&fair->next, entry);
 	else
 		heap_add(&fair->heap, entry, is_before);

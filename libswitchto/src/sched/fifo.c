@@ -6,9 +6,10 @@
 static struct switchto_entry *steal(void *queue)
 {
 	struct fifo *fifo = queue;
-	struct switchto_entry *entry = list_take_loose(&fifo->others);
+	int looks = MOST_LOOKS;
+	struct switchto_entry *entry = list_take_loose(&fifo->others, &looks);
 
-	return entry ? entry : list_take_loose(&fifo->woken);
+	return entry || looks < 0 ? entry : list_take_loose(&fifo->woken, &looks);
 }
 
 static void change(void *queue, struct switchto_entry *entry, const struct switchto_task_attr *attr)

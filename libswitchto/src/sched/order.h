@@ -20,22 +20,30 @@ static inline bool goes_first(struct switchto_entry *entry)
 	return true;
 }
 
+/* It did, and comes into the queue again. */
+static inline void go_first_again(struct switchto_entry *entry)
+{
+	struct switchto_task *task = (struct switchto_task *)entry;
+
+	atomic_store_explicit(&task->is_next, true, memory_order_relaxed);
+}
+
 /* May another slot take it? */
 static inline bool is_loose(const struct switchto_entry *entry)
 {
 	return !((const struct switchto_task *)entry)->bound;
 }
 
-/* A steal looks at so many that are bound. */
-enum { MOST_BOUND = 16 };
+/* A steal looks at so many that are bound: a look is a load, and one of a heap is a take. */
+enum { MOST_LOOKS = 256, MOST_TAKES = 16 };
 
-/* The first one that another slot may take, or NULL: none of the first is. */
-static inline struct switchto_entry *list_take_loose(struct list *list)
+/* The first one that another slot may take, or NULL. @looks: how many are left. */
+static inline struct switchto_entry *list_take_loose(struct list *list, int *looks)
 {
 	struct switchto_entry **at = &list->first, *entry, *before = NULL;
 
-	for (int looks = 0; (entry = *at) && !is_loose(entry); at = &entry->next, before = entry)
-		if (++looks == MOST_BOUND)
+	for (; (entry = *at) && !is_loose(entry); at = &entry->next, before = entry)
+		if (!(*looks)--)
 			return NULL;
 	if (!entry)
 		return NULL;

@@ -185,7 +185,8 @@ bool switchto_owner_await(struct worker *me);
 /*
  * @me, a dispatcher, was told that thread @tid has blocked: takes the slot from it. False: that has
  * passed the slot on meanwhile, or is inside, or alone. Then the slot has no loan until a dispatcher runs
- * again, and the monitor sees who blocks.
+ * again, and the monitor sees who blocks. So it is, unknown to the layer, while the loan is with a
+ * thread that has switched to one which was not asleep yet.
  */
 bool switchto_owner_reclaim(struct worker *me, pid_t tid);
 /* Waits for its slot, which was taken: inside afterwards. */

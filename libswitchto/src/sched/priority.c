@@ -68,17 +68,20 @@ static struct switchto_entry *pick(void *queue)
 static struct switchto_entry *steal(void *queue)
 {
 	struct levels *levels = queue;
+	int looks = MOST_LOOKS;
 
-	for (int priority = SWITCHTO_PRIORITIES - 1; priority >= 0; priority--) {
+	for (uint64_t left = levels->filled; left && looks >= 0;) {
+		const int priority = 63 - __builtin_clzll(left);
 		struct level *level = &levels->level[priority];
-		struct switchto_entry *entry = list_take_loose(&level->next);
+		struct switchto_entry *entry = list_take_loose(&level->next, &looks);
 
-		if (!entry)
-			entry = list_take_loose(&level->others);
+		if (!entry && looks >= 0)
+			entry = list_take_loose(&level->others, &looks);
 		if (entry) {
 			taken(levels, priority, entry);
 			return entry;
 		}
+		left &= ~(UINT64_C(1) << priority);
 	}
 	return NULL;
 }
@@ -88,12 +91,14 @@ static void change(void *queue, struct switchto_entry *entry, const struct switc
 	struct levels *levels = queue;
 	const int before = level_of(entry);
 	struct level *level = &levels->level[before];
-	const bool queued = entry->key == QUEUED && (list_remove(&level->next, entry) ||
-						     list_remove(&level->others, entry));
+	const bool first = entry->key == QUEUED && list_remove(&level->next, entry);
+	const bool queued = first || (entry->key == QUEUED && list_remove(&level->others, entry));
 
 	if (queued)
 		taken(levels, before, entry);
 	entry->attr = *attr;
+	if (first)
+		go_first_again(entry);
 	if (queued)
 		enqueue(queue, entry, SWITCHTO_YIELDED);
 }

@@ -940,6 +940,9 @@ static int lock_timed(struct switchto_mutex *mutex, void *who, nsec_t deadline)
 			return error;
 		locked = woken_timed(mutex, timed, task, error);
 	}
+	/* It may have been woken when its deadline had made it ready already. */
+	if (me && me->task)
+		atomic_store_explicit(&me->task->is_next, false, memory_order_relaxed);
 	if (!locked)
 		return error;
 	atomic_store(&queued->timed, OUT);
@@ -981,8 +984,8 @@ bool switchto_is_in_use(const struct switchto_mutex *mutex)
 }
 
 /*
- * What is locked here is short, and never waits. So who finds it locked waits as a thread does, and
- * keeps its slot: as a task, it would be ready among others, and all that use the object would wait
+ * What is locked here is short, and waits for no slot. So who finds it locked waits as a thread does,
+ * and keeps its slot: as a task, it would be ready among others, and all that use the object would wait
  * until it has its turn.
  */
 static __attribute__((noinline)) int lock_inner_late(struct switchto_mutex *mutex,

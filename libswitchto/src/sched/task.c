@@ -109,6 +109,7 @@ static ALWAYS_INLINE int spawn_on(struct switchto_sched *sched, int which, task_
 			      memory_order_relaxed);
 	atomic_store(&task->state, 0);
 	task->bound = which >= 0 || which == SWITCHTO_THIS ? BY_SPAWN : 0;
+	atomic_store_explicit(&task->is_next, false, memory_order_relaxed);
 	/* A release: who sees it sees the serial number. */
 	__atomic_store_n(&task->slot, slot_for(sched, which), __ATOMIC_RELEASE);
 	if (task_out)
