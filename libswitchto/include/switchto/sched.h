@@ -759,9 +759,10 @@ int switchto_sleep_until(const struct timespec *deadline);
  * more than some 20 us, the other tasks of the slot go on. If the slot's last region took so long,
  * they go on at once. Where the kernel tells of tasks that sleep, they go on as soon as the region
  * sleeps; but if it computes, within 10 ms, and at once if the slot's last region did, too. In a
- * region, call only what never waits, such as switchto_unpark(), and
- * switchto_block_end(). What would wait fails with EINVAL there. But switchto_mutex_lock() and
- * switchto_end() wait, since no cancellation ends them anyway. Regions do not nest.
+ * region, call only what never waits, such as switchto_unpark(), and switchto_block_end(). What would
+ * wait fails with EINVAL there; switchto_park(), switchto_sleep_until() and calls for descriptors do so
+ * in any case. But switchto_mutex_lock() and switchto_end() wait, since no cancellation ends them
+ * anyway. Regions do not nest.
  *
  * Return: 0, or -1 and errno: EPERM, EDEADLK; EINVAL, in a region.
  */
