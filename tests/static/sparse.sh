@@ -18,8 +18,13 @@ for f in "$stock/kernel/sched/core.c" "$patched/.patched-files" "$obj/kernel/sch
 	[ -f "$f" ] || die "wanted $f, found none; vm/build makes it"
 done
 # Otherwise the generated headers would not fit the stock tree.
-! grep -q 'Kconfig' "$patched/.patched-files" ||
-	die "wanted patches that add no option, found a Kconfig in $patched/.patched-files; compare with a stock tree configured for itself"
+mapfile -t kconfigs < <(grep Kconfig "$patched/.patched-files" | sort -u)
+for f in "${kconfigs[@]}"; do
+	for option in $(diff "$stock/$f" "$patched/$f" | sed -n 's/^> config //p'); do
+		! grep -q "^CONFIG_$option=" "$obj/.config" ||
+			die "wanted the options that the patches add to be off, found CONFIG_$option in $obj/.config; compare with a stock tree configured for itself"
+	done
+done
 
 # All sources in the folders that the patches touch: only they include what a
 # patch may change there, as sched.h.
