@@ -127,9 +127,10 @@ static void change_places(void *arg)
 
 static void places_change_in(const struct switchto_policy *policy, unsigned int flags)
 {
+	const long long end = now_ns() + 30LL * NSEC_PER_SEC;
 	bool undisturbed = false;
 
-	for (int round = 0; round < 100 && !undisturbed; round++) {
+	while (!undisturbed && now_ns() < end) {
 		struct switchto_sched *sched = new_sched_with(policy, flags | SWITCHTO_MEASURE, 1);
 
 		written = 0;

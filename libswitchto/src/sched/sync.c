@@ -911,6 +911,15 @@ static bool woken_timed(struct switchto_mutex *mutex, struct timed *timed,
 	return task ? inherit_or_stay(mutex, queued, task, leaves) : lock_or_stay(mutex, queued);
 }
 
+/* The caller may have been woken when its deadline had made it ready already. */
+static void wait_is_over(void)
+{
+	struct worker *me = switchto_current;
+
+	if (me && me->task)
+		atomic_store_explicit(&me->task->is_next, false, memory_order_relaxed);
+}
+
 /* Waits for @mutex, which was locked: 0 or an error number. */
 static int lock_timed(struct switchto_mutex *mutex, void *who, nsec_t deadline)
 {
@@ -940,9 +949,7 @@ static int lock_timed(struct switchto_mutex *mutex, void *who, nsec_t deadline)
 			return error;
 		locked = woken_timed(mutex, timed, task, error);
 	}
-	/* It may have been woken when its deadline had made it ready already. */
-	if (me && me->task)
-		atomic_store_explicit(&me->task->is_next, false, memory_order_relaxed);
+	wait_is_over();
 	if (!locked)
 		return error;
 	atomic_store(&queued->timed, OUT);
