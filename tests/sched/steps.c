@@ -41,8 +41,7 @@ static void settle(struct switchto_sched *sched)
 	}
 }
 
-/* How many steps there are in 100 ms. */
-static unsigned int steps_in_100_ms(struct switchto_sched *sched)
+static unsigned int count_steps(struct switchto_sched *sched)
 {
 	const int fd = switchto_sched_fd(sched);
 	const long long until = now_ns() + 100 * MSEC;
@@ -55,6 +54,30 @@ static unsigned int steps_in_100_ms(struct switchto_sched *sched)
 			steps++;
 		}
 	return steps;
+}
+
+/* How many steps there are in 100 ms, of a few times the least. */
+static unsigned int steps_in_100_ms(struct switchto_sched *sched)
+{
+	unsigned int least = count_steps(sched);
+
+	for (int tries = 0; least && tries < 4; tries++) {
+		const unsigned int steps = count_steps(sched);
+
+		least = steps < least ? steps : least;
+	}
+	return least;
+}
+
+/* epoll_wait(2) also ends for work of io_uring that the kernel gives the thread. */
+static int await_event(int epoll, struct epoll_event *event, int timeout)
+{
+	int n;
+
+	do
+		n = epoll_wait(epoll, event, 1, timeout);
+	while (n == -1 && errno == EINTR);
+	return n;
 }
 
 static void nap_until(struct timespec time)
@@ -248,16 +271,16 @@ TEST(edge_triggered)
 	for (int i = 0; i < CROWD; i++) {
 		assert_int_equal(write(crowd[i][1], "a", 1), 1);
 		while (atomic_load(&ran) <= i) {
-			assert_int_equal(epoll_wait(epoll, &event, 1, MINUTE), 1);
+			assert_int_equal(await_event(epoll, &event, MINUTE), 1);
 			assert_int_equal(switchto_sched_step(sched), 1);
 		}
 	}
-	while (epoll_wait(epoll, &event, 1, 100))
+	while (await_event(epoll, &event, 100))
 		assert_int_equal(switchto_sched_step(sched), 1);
 	for (int i = CROWD - 1; i >= 0; i--)
 		assert_int_equal(write(crowd[i][1], "a", 1), 1);
 	do
-		assert_int_equal(epoll_wait(epoll, &event, 1, MINUTE), 1);
+		assert_int_equal(await_event(epoll, &event, MINUTE), 1);
 	while (switchto_sched_step(sched));
 	assert_int_equal(atomic_load(&ran), CROWD + 1);
 	for (int i = 0; i < CROWD; i++)
@@ -598,7 +621,7 @@ static void settle_loop(struct switchto_sched *sched, int epoll)
 {
 	struct epoll_event event;
 
-	for (int steps = 0; epoll_wait(epoll, &event, 1, 0) == 1; steps++) {
+	for (int steps = 0; await_event(epoll, &event, 0) == 1; steps++) {
 		assert_int_equal(switchto_sched_step(sched), 0);
 		assert_true(steps < 3);
 	}
