@@ -412,9 +412,15 @@ TEST_F(loan, swap_to_nobody_on_purpose_keeps_it)
 
 TEST_F(loan, swap_to_nobody_gives_it_back)
 {
+	const long long limit = now() + PATIENCE;
+
 	start_holder(_metadata, &holders[0], SWAPS_TO_NOBODY);
 	ASSERT_TOLD(0, start_lender(_metadata, &holders[0]));
-	EXPECT_EQ(1, futex_wake(&holders[0].word, 1, FUTEX_PRIVATE_FLAG));
+	/* It may not sleep yet. */
+	while (!futex_wake(&holders[0].word, 1, FUTEX_PRIVATE_FLAG)) {
+		ASSERT_LT(now(), limit);
+		usleep(100);
+	}
 	end_holder(_metadata, &holders[0]);
 }
 
