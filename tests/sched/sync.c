@@ -418,16 +418,22 @@ static void lock_until_ready(void *arg)
 	}
 }
 
-static void begin_a_round(void *arg)
+/* Three tasks pass the mutex on, with @pass_on, and lock_once() is ready meanwhile. */
+static void begin_a_round(void (*pass_on)(void *), void *arg)
 {
 	CHECK_EQ(&verdict, switchto_mutex_lock(&strict), 0);
 	for (int task = 0; task < 2; task++)
-		spawn(NULL, lock_until_ready, NULL);
+		spawn(NULL, pass_on, arg);
 	/* They wait for it from then on. */
 	switchto_yield();
 	spawn(NULL, lock_once, NULL);
 	CHECK_EQ(&verdict, switchto_mutex_unlock(&strict), 0);
-	lock_until_ready(arg);
+	pass_on(arg);
+}
+
+static void begin_among_equals(void *arg)
+{
+	begin_a_round(lock_until_ready, arg);
 }
 
 /* Those who are given it, again and again, let the others have their turn. */
@@ -441,7 +447,7 @@ TEST(equals_have_their_turn)
 
 			reset();
 			strict = (struct switchto_mutex)SWITCHTO_MUTEX_STRICT;
-			spawn(sched, begin_a_round, NULL);
+			spawn(sched, begin_among_equals, NULL);
 			run_in_time(sched);
 			print_message("%s: %ld sections before\n", all_policies[i]->name, counter);
 		} while (counter >= 100 && ++tries < LOST_SLOTS);
@@ -532,13 +538,7 @@ static void pass_on_and_wake(void *napper)
 
 static void begin_beside_a_deadline(void *napper)
 {
-	CHECK_EQ(&verdict, switchto_mutex_lock(&strict), 0);
-	for (int task = 0; task < 2; task++)
-		spawn(NULL, pass_on_and_wake, napper);
-	switchto_yield();
-	spawn(NULL, lock_once, NULL);
-	CHECK_EQ(&verdict, switchto_mutex_unlock(&strict), 0);
-	pass_on_and_wake(napper);
+	begin_a_round(pass_on_and_wake, napper);
 }
 
 TEST(equals_have_their_turn_beside_a_deadline)

@@ -158,7 +158,7 @@ static inline int park(struct thread *me, uint32_t waiting, const struct timespe
  */
 enum { SLEEPS_IN_SWAP = 100, NAP = 1000000 };
 
-/* A wait in FUTEX_WAIT that ends by @deadline, or before: 0 then. */
+/* Sleeps in FUTEX_WAIT, for NAP ns at most: 0 if that time is over before @deadline. */
 static int nap(struct thread *me, uint32_t waiting, const struct timespec *deadline)
 {
 	struct timespec end, left;

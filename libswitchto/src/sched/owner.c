@@ -137,11 +137,9 @@ bool switchto_owner_enter_late(struct worker *me, uint32_t owner)
 		owner = owner_word(me->epoch, USER);
 		if (atomic_compare_exchange_strong(&me->slot->owner, &owner,
 						   owner_word(me->epoch, INSIDE)))
-			goto inside;
+			return true;
 	}
 	switchto_owner_regain(me);
-inside:
-	sleeps_on_purpose(me, 1);
 	return true;
 }
 

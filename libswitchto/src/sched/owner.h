@@ -86,8 +86,9 @@ static inline bool enter_task(struct worker *me)
 	if (unlikely(!atomic_compare_exchange_strong_explicit(&me->slot->owner, &owner,
 							      owner_word(me->epoch, INSIDE),
 							      memory_order_acquire,
-							      memory_order_relaxed)))
-		return switchto_owner_enter_late(me, owner);
+							      memory_order_relaxed)) &&
+	    !switchto_owner_enter_late(me, owner))
+		return false;
 	sleeps_on_purpose(me, 1);
 	return true;
 }
