@@ -1084,7 +1084,7 @@ TEST(offsets)
 }
 
 /* The kernel moves no more in one call. Around this place the file has data, and before it a hole. */
-#define LIMIT 0x7ffff000L
+#define LIMIT (INT_MAX & -(long)getpagesize())
 #define HOLE (LIMIT - MUCH / 2)
 
 static ssize_t moved[2];

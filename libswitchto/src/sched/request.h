@@ -9,7 +9,9 @@
 #include "sleep.h"
 #include "turn.h"
 
+#include <limits.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 enum {
 	INPUT = 0,
@@ -117,12 +119,16 @@ static inline int switchto_socket_type(int fd)
 	return switchto_socket_option(fd, SO_TYPE);
 }
 
-/* The kernel moves no more in one call (MAX_RW_COUNT). */
-enum { MOST = 0x7ffff000 };
-
+/* The kernel moves no more in one call (MAX_RW_COUNT): INT_MAX, without the last page. */
 static inline size_t limited(size_t size)
 {
-	return size < MOST ? size : MOST;
+	size_t most;
+
+	/* With the largest pages, of 64 KiB. */
+	if (likely(size <= 0x7fff0000))
+		return size;
+	most = (size_t)INT_MAX & ~((size_t)getpagesize() - 1);
+	return size < most ? size : most;
 }
 
 /* @argument of a system call. */
