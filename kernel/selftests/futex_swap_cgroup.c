@@ -479,24 +479,34 @@ TEST_F(cgroup, chain_in_a_group_weighs_one_thread)
 
 /*
  * A chain of nice 5 gets the share of its weight of what its group may use, whether or
- * not the group uses up its quota.
+ * not the group uses up its quota, and if the quota is that of the group above.
  */
 TEST_F(cgroup, chain_in_a_quota_weighs_one_thread)
 {
 	static const char * const quotas[] = { "200000 100000", "50000 100000" };
-	const char *const groups[] = { self->group[0] };
+	const char *group = self->group[0];
 	char path[512];
 	int i;
 
-	if (!make_threaded(_metadata, self->group[0]))
+	if (!make_threaded(_metadata, group))
 		return;
-	snprintf(path, sizeof(path), "%s/cpu.max", self->group[0]);
-	for (i = 0; i < 2; i++) {
-		if (!write_file(path, quotas[i]))
+	snprintf(path, sizeof(path), "%s/cpu.max", group);
+	for (i = 0; i < 3; i++) {
+		if (i < 2 && !write_file(path, quotas[i]))
 			SKIP(return, "no cpu.max (CONFIG_CFS_BANDWIDTH): %s", strerror(errno));
-		weigh_chain_in_group(_metadata, self->group[0], 5, groups, 1,
-				     335 * 1000 / (335 + 1024));
+		if (i == 2) {
+			snprintf(path, sizeof(path), "%s/cgroup.subtree_control", group);
+			ASSERT_TRUE(write_file(path, "+cpu"));
+			snprintf(self->sub, sizeof(self->sub), "%s/sub", group);
+			group = self->sub;
+			ASSERT_EQ(0, mkdir(group, 0755));
+			if (!make_threaded(_metadata, group))
+				return;
+		}
+		weigh_chain_in_group(_metadata, group, 5, &group, 1, 335 * 1000 / (335 + 1024));
 	}
+	/* The last two quotas were used up. */
+	EXPECT_LT(10, cpu_stat(self->group[0], "nr_throttled "));
 }
 
 /*
