@@ -3,6 +3,7 @@
 #include "sched.h"
 
 #include <dirent.h>
+#include <sys/mman.h>
 
 /* --- threads --- */
 
@@ -230,6 +231,58 @@ TEST(idle_threads_end)
 }
 
 /* --- stacks and names --- */
+
+enum { DEEP = 65536, STACKS = 8 };
+
+static PER_TEST char *deep[STACKS];
+
+static void use_its_stack(void *arg)
+{
+	volatile char stack[DEEP];
+
+	for (int i = 0; i < DEEP; i++)
+		stack[i] = 1;
+	*(char **)arg = (char *)stack;
+	CHECK_EQ(&verdict, switchto_park(NULL), 0);
+	CHECK_EQ(&verdict, stack[DEEP / 2], 1);
+}
+
+/* Half of them end. */
+static void look_at_stacks(void *arg)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct switchto_task *tasks[STACKS];
+	unsigned int in_memory;
+
+	for (int i = 0; i < STACKS; i++)
+		tasks[i] = spawn_handle(NULL, use_its_stack, &deep[i]);
+	YIELD_UNTIL(deep[STACKS - 1]);
+	for (int i = 0; i < STACKS / 2; i++) {
+		CHECK_EQ(&verdict, switchto_unpark(tasks[i]), 0);
+		CHECK_EQ(&verdict, switchto_join(tasks[i]), 0);
+	}
+	do {
+		sleep_for(NSEC_PER_SEC / 10);
+		in_memory = 0;
+		for (int i = 0; i < STACKS; i++) {
+			unsigned char has;
+			char *middle = deep[i] + DEEP / 2;
+
+			CHECK_EQ(&verdict, mincore(middle - (uintptr_t)middle % page, 1, &has), 0);
+			in_memory += has & 1;
+		}
+		/* A spare thread may be left for each slot. */
+	} while (in_memory > STACKS / 2 + slots);
+	for (int i = STACKS / 2; i < STACKS; i++) {
+		CHECK_EQ(&verdict, switchto_unpark(tasks[i]), 0);
+		CHECK_EQ(&verdict, switchto_join(tasks[i]), 0);
+	}
+}
+
+TEST(stacks_of_idle_threads_given_back)
+{
+	run_one_in_time(SCHED(.slots = slots), look_at_stacks, NULL);
+}
 
 static size_t guard;
 

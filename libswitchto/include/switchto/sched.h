@@ -285,7 +285,8 @@ struct switchto_sched_options {
 	/*
 	 * How many of these stay while they have no task; 0: all. The others end when they have had none
 	 * for one to two seconds. Two more may stay for each slot: a spare one, and one that polls. The
-	 * destructors of thread-local variables run then.
+	 * destructors of thread-local variables run then. Those that stay give the memory of their stacks
+	 * back by then.
 	 */
 	unsigned int idle_threads;
 	/* Bytes below each stack that can't be used. 0: pthread's default; SWITCHTO_NO_GUARD: none. */

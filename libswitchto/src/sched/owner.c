@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #define _GNU_SOURCE
 #include "owner.h"
+#include "pool.h"
 #include "stats.h"
 
 #include <sched.h>
@@ -59,7 +60,8 @@ bool switchto_owner_await(struct worker *me)
 	pid_t by;
 
 	while (!(slot = atomic_exchange_explicit(&me->granted, NULL, memory_order_acquire))) {
-		if (atomic_load_explicit(&me->exits, memory_order_relaxed))
+		if (unlikely(atomic_load_explicit(&me->told, memory_order_relaxed)) &&
+		    !switchto_pool_stays(me))
 			return false;
 		by = switchto_wait(NULL);
 		if (unlikely(by < 0)) {

@@ -2,8 +2,11 @@
 #define _GNU_SOURCE
 #include "pool.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* --- workers --- */
 
@@ -204,38 +207,75 @@ struct switchto_task *switchto_pool_idle(struct worker *worker)
 }
 
 /*
- * With the lock: those that were idle at the last look, too, beyond what is to stay. *@more: some were
- * not.
+ * With the lock: those that were idle at the last look, too, beyond what is to stay. Of the others,
+ * @shrink are told to give their stacks back. *@more: some were not idle then.
  */
-static struct worker *take_old(struct switchto_sched *sched, bool *more)
+static struct worker *take_old(struct switchto_sched *sched, bool *shrink, bool *more)
 {
 	struct worker **at = &sched->idle, *worker, *old = NULL;
-	unsigned int stay = sched->idle_threads;
+	unsigned int stay = sched->idle_threads ? sched->idle_threads : UINT_MAX;
 
-	*more = false;
+	*shrink = *more = false;
 	while ((worker = *at)) {
-		if (stay) {
-			stay--;
-		} else if (worker->seen && worker->seen_epoch == worker->epoch) {
+		if (worker->seen_epoch != worker->epoch)
+			worker->seen = 0;
+		worker->seen_epoch = worker->epoch;
+		if (!worker->seen) {
+			*more = true;
+		} else if (!stay) {
 			*at = worker->next_idle;
 			worker->next_idle = old;
 			old = worker;
 			sched->threads--;
-			atomic_store(&worker->exits, true);
+			atomic_store(&worker->told, EXITS);
 			continue;
-		} else {
-			*more = true;
+		} else if (worker->seen == 1) {
+			atomic_store(&worker->told, SHRINKS);
+			*shrink = true;
 		}
-		worker->seen = true;
-		worker->seen_epoch = worker->epoch;
+		worker->seen += worker->seen < 2;
+		stay -= stay > 0;
 		at = &worker->next_idle;
 	}
 	for (at = &sched->workers; old && (worker = *at);)
-		if (atomic_load(&worker->exits))
+		if (atomic_load(&worker->told) == EXITS)
 			*at = worker->next;
 		else
 			at = &worker->next;
 	return old;
+}
+
+/* What the frames below the caller's took once. */
+static __attribute__((noinline)) void give_stack_back(void)
+{
+	const int error = errno;
+	pthread_attr_t attr;
+	size_t size;
+	void *low;
+	char *end;
+
+	if (pthread_getattr_np(pthread_self(), &attr))
+		return;
+	if (!pthread_attr_getstack(&attr, &low, &size)) {
+		/* This function's frame is in the page above. */
+		end = (char *)__builtin_frame_address(0) - 2 * sysconf(_SC_PAGESIZE);
+		end -= (uintptr_t)end % (size_t)sysconf(_SC_PAGESIZE);
+		/* If it is locked in memory, it stays. */
+		if (end > (char *)low)
+			madvise(low, (size_t)(end - (char *)low), MADV_DONTNEED);
+	}
+	pthread_attr_destroy(&attr);
+	errno = error;
+}
+
+bool switchto_pool_stays(struct worker *me)
+{
+	unsigned int told = SHRINKS;
+
+	if (!atomic_compare_exchange_strong(&me->told, &told, GOES_ON))
+		return false;
+	give_stack_back();
+	return true;
 }
 
 /* Looks at the idle ones so often. */
@@ -243,15 +283,12 @@ static struct worker *take_old(struct switchto_sched *sched, bool *more)
 
 bool switchto_pool_trim(struct switchto_sched *sched)
 {
-	struct worker **at = &sched->ending, *worker, *next;
-	nsec_t now;
-	bool more;
+	struct worker **at = &sched->ending, *worker, *next, *all;
+	const nsec_t now = switchto_now();
+	bool shrink, more;
 
-	if (likely(!sched->idle_threads))
-		return false;
-	now = switchto_now();
 	if (now - sched->trimmed < IDLE_FOR)
-		return true;
+		return sched->idle_threads;
 	sched->trimmed = now;
 	/* Destructors of thread-local variables may take long: nobody waits for them here. */
 	while ((worker = *at)) {
@@ -263,7 +300,8 @@ bool switchto_pool_trim(struct switchto_sched *sched)
 		}
 	}
 	pthread_mutex_lock(&sched->lock);
-	worker = take_old(sched, &more);
+	worker = take_old(sched, &shrink, &more);
+	all = sched->workers;
 	pthread_mutex_unlock(&sched->lock);
 	for (; worker; worker = next) {
 		next = worker->next_idle;
@@ -271,7 +309,12 @@ bool switchto_pool_trim(struct switchto_sched *sched)
 		sched->ending = worker;
 		switchto_resume(worker->tid);
 	}
-	return more || sched->ending;
+	/* Not with the lock. New ones come before @all, and only this thread takes some away. */
+	for (worker = shrink ? all : NULL; worker; worker = worker->next)
+		if (atomic_load(&worker->told) == SHRINKS)
+			switchto_resume(worker->tid);
+	/* For stacks alone, nobody stays awake. */
+	return (more && sched->idle_threads) || sched->ending;
 }
 
 static void join_worker(struct worker *worker)
@@ -286,7 +329,7 @@ void switchto_pool_end(struct switchto_sched *sched)
 
 	/* All at once: on a busy machine, each takes some milliseconds to end. */
 	for (worker = sched->workers; worker; worker = worker->next) {
-		atomic_store(&worker->exits, true);
+		atomic_store(&worker->told, EXITS);
 		switchto_resume(worker->tid);
 	}
 	while ((worker = sched->workers)) {

@@ -29,10 +29,12 @@ struct switchto_task *switchto_pool_idle(struct worker *worker);
 /* The same of one that goes on otherwise. NULL: the next one is not held for its slot. */
 struct switchto_task *switchto_pool_take_held(struct worker *worker);
 /*
- * Ends those that have been idle for long, beyond what is to stay. Of the monitor. True: call it again,
- * as there may be more.
+ * Ends those that have been idle for long, beyond what is to stay; the others give the memory of their
+ * stacks back. Of the monitor. True: call it again, as there may be more to end.
  */
 bool switchto_pool_trim(struct switchto_sched *sched);
+/* @me, the caller, was told something. False: to end. */
+bool switchto_pool_stays(struct worker *me);
 /* Ends them all. */
 void switchto_pool_end(struct switchto_sched *sched);
 

@@ -190,13 +190,13 @@ struct worker {
 	pthread_t pthread;
 	sem_t *begun; /* of who creates it: tid is known */
 	int serves;   /* the slot whose dispatcher it is; or RUNS_TASKS */
-	/* Of an idle one, at the pool's last look: its epoch, and whether there was such a look. */
+	/* Of an idle one: its epoch at the pool's last look, and how many looks found it with that. */
 	uint32_t seen_epoch;
-	bool seen;
+	unsigned char seen;
 	uint64_t fp; /* that of the scheduler, when it was created */
 	struct inherit inherit;
-	atomic_bool exits;
-	char name[16]; /* of the thread, while its task has one */
+	atomic_uint told; /* GOES_ON and so on */
+	char name[16];	  /* of the thread, while its task has one */
 	/* With which task it last lost a slot, in which word of the owner; and got it back. stats.h */
 	struct {
 		_Atomic(struct switchto_task *) task;
@@ -207,6 +207,9 @@ struct worker {
 
 /* worker->serves */
 enum { RUNS_TASKS = -1 };
+
+/* worker->told, of an idle one: nothing; to give its stack back; to end. */
+enum { GOES_ON, SHRINKS, EXITS };
 
 struct timers {
 	struct switchto_task **heap;
