@@ -22,7 +22,7 @@ EARLY_NONE, EARLY_CLOSED = 0, (1 << 64) - 1
 TOKEN, PARKED, FINISHED = 1, 2, 8
 WAITS = 4 | 16  # WAITING, LOCKING
 USER, INSIDE, OWNER_STATE = 0, 1, 3
-MARKS, MARKS_READ, NOT_READY, VERIFIED = 1024, 256, 8, 4
+MARKS, MARKS_READ, NOT_READY, TASK_BITS = 1024, 256, 8, 6
 # The scheduling layer's own functions at the outer end of a task's stack.
 RUN_TASKS = ("run_task", "switchto_worker_main")
 
@@ -303,7 +303,7 @@ class Scheduler:
                     for direction, words in (("in", "read"), ("out", "write")):
                         word = int(marks[offset][direction]["word"])
                         if word > NOT_READY and not word & 1:
-                            found[word & ~VERIFIED] = " to %s fd %d" % (
+                            found[word & ~TASK_BITS] = " to %s fd %d" % (
                                 words, index * MARKS + first + offset)
         return found
 

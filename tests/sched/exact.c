@@ -630,6 +630,27 @@ static void receive_messages(void *arg)
 	CHECK_ERR(&verdict, switchto_recvmmsg(ends[0], messages, 3, 0, &time), ETIMEDOUT);
 }
 
+/* More than sendmmsg(2) takes in one call. */
+enum { MANY = 1200 };
+
+static void send_many(void *arg)
+{
+	struct timespec time = late();
+
+	for (int i = 0; i < MANY; i++)
+		CHECK_EQ(&verdict, switchto_send(ends[1], "m", 1, 0, &time), 1);
+}
+
+static void receive_many(void *arg)
+{
+	static struct mmsghdr messages[MANY];
+	struct timespec time = late();
+
+	memset(messages, 0, sizeof(messages));
+	spawn(NULL, send_many, NULL);
+	CHECK_EQ(&verdict, switchto_recvmmsg(ends[0], messages, MANY, 0, &time), MANY);
+}
+
 /* Of a stream, each message is full, and the one that the end cuts short is the next to last. */
 static void receive_full_messages(void *arg)
 {
@@ -670,6 +691,7 @@ TEST(messages_received)
 	close_ends();
 	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends), 0);
 	run_task_in_time(receive_messages, NULL);
+	run_task_in_time(receive_many, NULL);
 	close_ends();
 }
 

@@ -581,6 +581,54 @@ TEST(select_shares)
 	end_both();
 }
 
+/* A look at a descriptor for which another task waits does not cost a place among receivers. */
+static PER_TEST int by_receive, by_select;
+
+static void receive_often(void *arg)
+{
+	int item;
+
+	while (!switchto_chan_recv(chan, &item, NULL))
+		by_receive++;
+}
+
+static void select_often(void *arg)
+{
+	struct pollfd poll = { .fd = pipes[0], .events = POLLIN };
+	int item;
+	struct switchto_case cases[] = {
+		{ .op = SWITCHTO_POLL, .item = &poll },
+		{ .op = SWITCHTO_RECEIVE, .chan = chan, .item = &item },
+	};
+
+	while (switchto_select(cases, 2, NULL) == 1 && !cases[1].closed)
+		by_select++;
+}
+
+static void send_seldom(void *arg)
+{
+	struct switchto_task *reader = spawn_handle(NULL, read_one, NULL);
+
+	spawn(NULL, receive_often, NULL);
+	spawn(NULL, select_often, NULL);
+	for (int i = 0; i < 20; i++) {
+		doze((void *)(30 * MSEC));
+		CHECK_EQ(&verdict, switchto_chan_send(chan, &i, NULL), 0);
+	}
+	CHECK_EQ(&verdict, switchto_chan_close(chan), 0);
+	CHECK_EQ(&verdict, switchto_write(pipes[1], "x", 1, NULL), 1);
+	CHECK_EQ(&verdict, switchto_join(reader), 0);
+}
+
+TEST(select_keeps_its_place)
+{
+	open_both();
+	run_task_in_time(send_seldom, NULL);
+	assert_int_equal(by_receive + by_select, 20);
+	assert_true(by_select > 5);
+	end_both();
+}
+
 /* Bytes and items come at any moment. Each is taken once. */
 enum { THINGS = 3000, FEEDERS = 2 };
 

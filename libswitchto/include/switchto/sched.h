@@ -1007,7 +1007,8 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  *   looked for at most every 13 ms.
  * - Long writes of several tasks to a terminal may mix. A read that waits when a terminal is hung up
  *   returns 0, as later ones do, and not EIO.
- * - A send that waits finds out in up to 20 ms that a socket of UNIX was shut down.
+ * - A send that waits finds out in up to 20 ms that a socket of UNIX was shut down, or in 1 ms for each
+ *   send that waits.
  * - A signalfd tells of signals to the process. Those to one thread may be found late, or never.
  * - With MSG_ZEROCOPY, each part of a send has a notification of its own.
  * - switchto_write() to a SOCK_SEQPACKET socket sets no MSG_EOR. switchto_send() sets it if told to.

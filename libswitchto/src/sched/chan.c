@@ -299,8 +299,9 @@ struct watch {
 	struct pollfd *poll; /* NULL: none, or it is off */
 	struct direction *direction;
 	struct mark *mark;
-	bool armed; /* the task is in the word */
-	bool gone;  /* the descriptor that it waited for */
+	uintptr_t from; /* the word in which it waits: see switchto_sleep_for() */
+	bool armed;	/* the task is in the word */
+	bool gone;	/* the descriptor that it waited for */
 };
 
 static bool is_good(const struct switchto_case *c)
@@ -340,6 +341,14 @@ static bool try_watch(struct watch *watch, uint64_t closes)
 	return found;
 }
 
+static bool try_watches(struct watch *watches, size_t count, uint64_t closes)
+{
+	for (size_t i = 0; i < count; i++)
+		if (try_watch(&watches[i], closes))
+			return true;
+	return false;
+}
+
 /*
  * Before the task is in the word: 0 or an error number. EALREADY: there was an event. EBUSY: it is to be
  * looked at now and then.
@@ -363,16 +372,22 @@ static int begin_to_watch(struct worker *me, struct watch *watch)
 	}
 	watch->mark = mark;
 	watch->direction = output ? &mark->out : &mark->in;
+	watch->from = NOT_READY;
 	word = atomic_load(&watch->direction->word);
+	if (is_ready(word) && switchto_poll_now(fd, watch->poll->events))
+		return EALREADY;
+	/* Others have their turn first. */
+	if (mark_task(word) || atomic_load(&watch->direction->first))
+		return EBUSY;
 	if (is_ready(word)) {
-		if (switchto_poll_now(fd, watch->poll->events) ||
-		    !atomic_compare_exchange_strong(&watch->direction->word, &word, NOT_READY))
+		if (watch->poll->events == POLLRDHUP)
+			watch->from = word;
+		else if (!atomic_compare_exchange_strong(&watch->direction->word, &word, NOT_READY))
 			return EALREADY;
 		/* What is unread is found again and again, and a hang-up may be all that is wanted. */
 		ready_in_vain(mark, word);
 	}
-	/* Others have their turn first. */
-	return mark_task(word) || atomic_load(&watch->direction->first) ? EBUSY : 0;
+	return 0;
 }
 
 /* The same of all of them, but for EBUSY. *@looks: some are to be looked at now and then. */
@@ -398,10 +413,11 @@ static int begin_all(struct worker *me, struct watch *watches, size_t count, boo
 /* Puts the task into the word. False: there was an event, or another scheduler has the descriptor. */
 static bool arm(struct worker *me, struct watch *watch)
 {
-	uintptr_t seen = NOT_READY;
+	uintptr_t seen = watch->from;
+	const uintptr_t unread = is_ready(seen) ? UNREAD : 0;
 
 	watch->armed = atomic_compare_exchange_strong(&watch->direction->word, &seen,
-						      (uintptr_t)me->task);
+						      (uintptr_t)me->task + unread);
 	window();
 	/* Paired with the store in leave_other(), mark.c. */
 	return (watch->armed || mark_task(seen) == me->task) &&
@@ -416,7 +432,7 @@ static bool disarm(struct worker *me, struct watch *watch, int error)
 	if (!watch->armed)
 		return true;
 	watch->armed = false;
-	none = take_back(me, &watch->direction->word);
+	none = take_back(me, &watch->direction->word, watch->from);
 	watch->gone = !none && error == EBADF && atomic_load(&watch->direction->word) == UNKNOWN;
 	return none;
 }
@@ -512,8 +528,12 @@ static __attribute__((noinline)) int select_with(struct switchto_case *cases, si
 		switchto_waiter_begin(&party.waiter);
 		add_all(&party, nodes, cases, count);
 		unlock_all(cases, count);
-		error = wait_for_any(me, &party, watches, count, until);
-		window();
+		/* It keeps its place among those who wait, whatever else happens to the descriptors. */
+		do {
+			error = wait_for_any(me, &party, watches, count, until);
+			window();
+		} while (!error && !atomic_load(&party.done) &&
+			 !try_watches(watches, count, closes));
 		if (error == EPERM)
 			return fail(error);
 		done = 0;

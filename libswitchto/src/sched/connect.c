@@ -29,8 +29,8 @@ int switchto_accept(int fd, struct sockaddr *address, socklen_t *length, int fla
 int switchto_poll(int fd, short events, const struct timespec *deadline)
 {
 	const bool output = events & POLLOUT;
-	const struct request r = REQUEST_OF(output ? OUTPUT : INPUT, fd, deadline,
-					    switchto_poll_call, events);
+	const unsigned int how = output ? OUTPUT : events & POLLIN ? INPUT : PICKY;
+	const struct request r = REQUEST_OF(how, fd, deadline, switchto_poll_call, events);
 	struct mark *mark = mark_of((unsigned int)fd);
 	struct worker *me = current_task();
 	struct progress p = no_progress;

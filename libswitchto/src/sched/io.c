@@ -29,7 +29,7 @@ static ALWAYS_INLINE bool try_receive(struct worker *me, struct mark *mark, int 
 			     WAITS_FIRST))
 			return false;
 		p->closes = closes_now();
-		p->error = slot_wait_once(me, mark, &mark->in, deadline, &word);
+		p->error = slot_wait_once(me, mark, &mark->in, NOT_READY, deadline, &word);
 		if (unlikely(p->error))
 			return false;
 		p->waited = true;
@@ -502,7 +502,7 @@ static long peek_all(const struct request *r)
 static long peek(struct worker *me, const struct request *r, const struct iovec *parts,
 		 size_t count, int flags)
 {
-	const struct request all = REQUEST_OF(INPUT, r->fd, r->deadline, peek_all, parts, count,
+	const struct request all = REQUEST_OF(PICKY, r->fd, r->deadline, peek_all, parts, count,
 					      flags);
 	const uint64_t closes = closes_now();
 	long result, there;
@@ -823,7 +823,7 @@ int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 
 	if (unlikely(!me))
 		return -1;
-	count = at_most(count, MESSAGES);
+	count = at_most(count, INT_MAX);
 	if (unlikely(flags & MSG_WAITALL) && !(flags & AT_ONCE) &&
 	    switchto_socket_type(fd) == SOCK_STREAM)
 		return (int)end_call(me, receive_full(me, fd, messages, count, flags, deadline));

@@ -158,15 +158,30 @@ static void count_stray(struct slot *slot)
 		atomic_fetch_add(&slot->strays, 1);
 }
 
+/* With the lock: 0 if the descriptor that was added still has the number, without an event. */
+static int find(const struct mark *mark)
+{
+	struct epoll_event none = { .data.ptr = (void *)mark };
+	struct slot *slot = mark->slot;
+	int error;
+
+	pthread_mutex_lock(&slot->adds);
+	error = epoll_ctl(slot->epoll, EPOLL_CTL_ADD, mark->fd, &none) ? errno : ESTALE;
+	if (error == ESTALE)
+		epoll_ctl(slot->epoll, EPOLL_CTL_DEL, mark->fd, NULL);
+	pthread_mutex_unlock(&slot->adds);
+	return error == EEXIST ? 0 : error;
+}
+
 /*
- * With the lock: the kernel looks at the descriptor anew, and makes an event if there is something. 0
- * or an error number. ESTALE: the number has been given to another descriptor, or to none, since
- * @mark was added. Then @mark is dropped. A task that waits tries again, and has the new one added.
+ * With the lock: the kernel looks at the descriptor anew, and unless @silent makes an event if there is
+ * something. 0 or an error number. ESTALE: the number has been given to another descriptor, or to none,
+ * since @mark was added. Then @mark is dropped. A task that waits tries again, and has the new one added.
  * But if @mark was verified during its wait, that was a wait for a descriptor that is gone: EBADF.
  */
-static int renew(struct mark *mark)
+static int look_anew(struct mark *mark, bool silent)
 {
-	const int error = control(mark->slot, EPOLL_CTL_MOD, mark);
+	const int error = silent ? find(mark) : control(mark->slot, EPOLL_CTL_MOD, mark);
 
 	/* Of a file, the kernel says so before it looks for what was added. */
 	if (!error || error == ENOMEM || error == ENOSPC)
@@ -174,6 +189,11 @@ static int renew(struct mark *mark)
 	expect_strays(mark->slot);
 	drop(mark, THE_VERIFIED);
 	return ESTALE;
+}
+
+static int renew(struct mark *mark)
+{
+	return look_anew(mark, false);
 }
 
 bool switchto_mark_is_valid(struct mark *mark)
@@ -446,10 +466,12 @@ bool switchto_mark_add_all(struct slot *slot, int epoll)
 }
 
 /*
- * At a time: so many marks are looked at, and of these, so many are verified that were not during
- * this wait, and so many that were. With few descriptors, that is each of them.
+ * What is verified: waits that were not yet, those for output, and others. Of each kind, so many marks
+ * are looked at in one go, from where the last one ended, and so many verified.
  */
-enum { LOOKED_AT = 1024, FIRST_TIME = 16, AGAIN = 2 };
+enum { UNVERIFIED, FOR_OUTPUT, FOR_INPUT, LOOKED_AT = 1024 };
+
+static const unsigned int at_a_time[] = { 16, 16, 2 };
 
 /* A slot that has not polled for so long is busy. */
 #define DEAF (NSEC_PER_SEC / 10)
@@ -507,41 +529,52 @@ static bool is_deaf(const struct slot *slot, nsec_t now)
 	return slot->sched->slots > 1 && now - slot->seen.polled >= DEAF;
 }
 
+static bool is_of_kind(struct mark *mark, int kind)
+{
+	if (kind == UNVERIFIED)
+		return waits_unverified(&mark->in) || waits_unverified(&mark->out);
+	return mark_task(atomic_load(kind == FOR_OUTPUT ? &mark->out.word : &mark->in.word));
+}
+
+static void verify(struct switchto_sched *sched, struct mark *mark, nsec_t now)
+{
+	pthread_mutex_lock(&mark->lock);
+	/* What is unread would make an event each time. */
+	if (mark->slot && mark->slot->sched == sched &&
+	    look_anew(mark, is_unread(atomic_load(&mark->in.word))) != ESTALE) {
+		set_verified(&mark->in);
+		set_verified(&mark->out);
+		if (mark_task(atomic_load(&mark->out.word)) && switchto_mark_is_shut(mark->fd)) {
+			atomic_store(&mark->hung_up, true);
+			set_word(&mark->out, READY | STICKY, NOBODY);
+		}
+		if (is_deaf(mark->slot, now)) {
+			control(mark->slot, EPOLL_CTL_DEL, mark);
+			drop(mark, NOBODY);
+		}
+	}
+	pthread_mutex_unlock(&mark->lock);
+}
+
 void switchto_mark_verify(struct switchto_sched *sched)
 {
 	const unsigned int end = atomic_load(&marks_end);
 	const nsec_t now = switchto_now();
-	unsigned int first = FIRST_TIME, again = AGAIN;
 
-	for (unsigned int n = 0; n < end && n < LOOKED_AT && first; n++) {
-		const unsigned int fd = sched->next_mark < end ? sched->next_mark : 0;
-		struct mark *mark = mark_of(fd);
+	for (int kind = UNVERIFIED; kind <= FOR_INPUT; kind++) {
+		unsigned int *next = &sched->next_mark[kind], left = at_a_time[kind];
 
-		sched->next_mark = fd + 1;
-		if (!mark || atomic_load_explicit(&mark->sched, memory_order_relaxed) != sched)
-			continue;
-		if (waits_unverified(&mark->in) || waits_unverified(&mark->out))
-			first--;
-		else if (again && (mark_task(atomic_load(&mark->in.word)) ||
-				   mark_task(atomic_load(&mark->out.word))))
-			again--;
-		else
-			continue;
-		pthread_mutex_lock(&mark->lock);
-		if (mark->slot && mark->slot->sched == sched && renew(mark) != ESTALE) {
-			set_verified(&mark->in);
-			set_verified(&mark->out);
-			if (mark_task(atomic_load(&mark->out.word)) &&
-			    switchto_mark_is_shut(mark->fd)) {
-				atomic_store(&mark->hung_up, true);
-				set_word(&mark->out, READY | STICKY, NOBODY);
-			}
-			if (is_deaf(mark->slot, now)) {
-				control(mark->slot, EPOLL_CTL_DEL, mark);
-				drop(mark, NOBODY);
-			}
+		for (unsigned int n = 0; n < end && n < LOOKED_AT && left; n++) {
+			const unsigned int fd = *next < end ? *next : 0;
+			struct mark *mark = mark_of(fd);
+
+			*next = fd + 1;
+			if (!mark || !is_of_kind(mark, kind) ||
+			    atomic_load_explicit(&mark->sched, memory_order_relaxed) != sched)
+				continue;
+			left--;
+			verify(sched, mark, now);
 		}
-		pthread_mutex_unlock(&mark->lock);
 	}
 }
 

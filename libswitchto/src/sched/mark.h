@@ -10,7 +10,8 @@
  *	NOT_READY	there is nothing, or an event will come if there is something
  *	an odd number	a system call is to say what there is; counts the events since NOT_READY, and
  *			has the number of the last one's poll: so each event makes another word
- *	a task		it waits for an event; VERIFIED: see switchto_mark_verify()
+ *	a task		it waits for an event; VERIFIED: see switchto_mark_verify(). UNREAD: there may
+ *			be something all the same, which is not what this task waits for
  *
  * Input of streams is polled level-triggered: a slot that polls finds the descriptor again as long as
  * it has something. So after a read that returned less than it asked for the mark is NOT_READY,
@@ -31,7 +32,7 @@
 enum { UNKNOWN, UNARMED = 4, NOT_READY = 8, READY = 1, STICKY = 2, EVENT = 4, REPORTS = 8 };
 /* Of a word that is READY: the polls, and below the rest. */
 enum { POLL = 0x10000 };
-enum { VERIFIED = 4 };
+enum { UNREAD = 2, VERIFIED = 4 };
 
 static inline bool is_ready(uintptr_t word)
 {
@@ -47,6 +48,7 @@ struct turn {
 	struct turn *next, *before;
 	bool listed;
 	bool verified;	  /* as VERIFIED of a task in the word */
+	bool picky;	  /* what there is may be for others: PICKY of a request */
 	atomic_int error; /* EBADF: the descriptor is gone; also set while it does not wait */
 };
 
@@ -105,7 +107,12 @@ static inline struct switchto_task *mark_task(uintptr_t word)
 	if (is_ready(word) || word <= NOT_READY)
 		return NULL;
 	// NOLINTNEXTLINE(performance-no-int-to-ptr)
-	return (struct switchto_task *)(word & ~(uintptr_t)VERIFIED);
+	return (struct switchto_task *)(word & ~(uintptr_t)(VERIFIED | UNREAD));
+}
+
+static inline bool is_unread(uintptr_t word)
+{
+	return mark_task(word) && word & UNREAD;
 }
 
 /* The marks are in a table of leaves. */

@@ -129,12 +129,20 @@ static inline enum step done(struct performance *p, long result)
 	return DONE;
 }
 
+/* Is there something in spite of the task that waits? */
+static inline bool may_take(const struct performance *p)
+{
+	return is_unread(p->at.word) && mark_task(p->at.word) != p->me->task &&
+	       !(p->r->how & PICKY);
+}
+
 static inline enum step look(struct performance *p)
 {
 	p->at.word = UNKNOWN;
 	if (p->mark)
 		p->at.word = atomic_load_explicit(&direction_of(p)->word, memory_order_acquire);
-	if (!is_ready(p->at.word) && (!p->tries || (p->at.word == UNKNOWN && p->r->how & PLAIN)))
+	if (!is_ready(p->at.word) && !may_take(p) &&
+	    (!p->tries || (p->at.word == UNKNOWN && p->r->how & PLAIN)))
 		return WAITS;
 	return p->checked ? CALLS : CHECKS;
 }
@@ -169,8 +177,10 @@ static long wait_in_mark(struct performance *p)
 			return -switchto_turn_wait(p->mark, direction, &p->turn, p->passes,
 						   r->deadline);
 		}
-		if (task || p->at.word == NOT_READY) {
-			error = switchto_sleep_for(p->me, p->mark, direction, r->deadline);
+		if (task || p->at.word == NOT_READY || is_ready(p->at.word)) {
+			error = switchto_sleep_for(p->me, p->mark, direction,
+						   is_ready(p->at.word) ? p->at.word : NOT_READY,
+						   r->deadline);
 			if (error == EBUSY) /* another task came in between */
 				return 0;
 			if (error != ESTALE) {
@@ -414,12 +424,15 @@ static enum step found_nothing(struct performance *p)
 		p->passes = true;
 		return WAITS;
 	}
+	if (may_take(p))
+		atomic_compare_exchange_strong(&direction_of(p)->word, &word, word - UNREAD);
 	if (!is_ready(word) ||
-	    !atomic_compare_exchange_strong(&direction_of(p)->word, &word, NOT_READY))
+	    (!(r->how & PICKY) &&
+	     !atomic_compare_exchange_strong(&direction_of(p)->word, &word, NOT_READY)))
 		return LOOKS;
 	/* An error may make it ready, or what this call can't take: and does so again. */
 	ready_in_vain(mark, word);
-	return LOOKS;
+	return r->how & PICKY ? WAITS : LOOKS;
 }
 
 /*
@@ -478,6 +491,7 @@ __attribute__((noinline)) long switchto_request_resume(struct worker *me, const 
 		.mark = mark_of((unsigned int)r->fd),
 		.at = progress,
 		.checked = !(r->how & PLAIN),
+		.turn.picky = r->how & PICKY,
 	};
 	enum step step = first_step(&p);
 

@@ -24,6 +24,8 @@ enum {
 	REST = 8,
 	/* It has an address, so to poll the descriptor does not say whether it is possible. */
 	ADDRESS = 16,
+	/* If it says EAGAIN, there may be something for other calls. */
+	PICKY = 32,
 };
 
 struct request {

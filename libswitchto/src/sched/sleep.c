@@ -103,13 +103,13 @@ int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, uint32_t how)
 }
 
 int switchto_sleep_for(struct worker *me, struct mark *mark, struct direction *direction,
-		       const struct timespec *deadline)
+		       uintptr_t from, const struct timespec *deadline)
 {
 	uintptr_t now;
 	int error;
 
 	do
-		error = slot_wait_once(me, mark, direction, deadline, &now);
+		error = slot_wait_once(me, mark, direction, from, deadline, &now);
 	while (!error && mark_task(now) == me->task);
 	return error;
 }

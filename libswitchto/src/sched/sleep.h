@@ -68,25 +68,28 @@ static inline void switchto_waiter_begin_thread(struct waiter *waiter)
 int switchto_waiter_wait(struct waiter *waiter, nsec_t deadline, uint32_t how);
 enum { CANCELS = 1 };
 
-/* The task of @me does not wait in @word any more, if no event has taken it out already. */
-static inline bool take_back(struct worker *me, _Atomic uintptr_t *word)
+/*
+ * The task of @me does not wait in @word any more, if no event has taken it out already. @from: what the
+ * word was.
+ */
+static inline bool take_back(struct worker *me, _Atomic uintptr_t *word, uintptr_t from)
 {
 	uintptr_t seen = atomic_load(word);
 
 	do
 		if (mark_task(seen) != me->task)
 			return false;
-	while (!atomic_compare_exchange_weak(word, &seen, NOT_READY));
+	while (!atomic_compare_exchange_weak(word, &seen, is_unread(seen) ? from : NOT_READY));
 	return true;
 }
 
 /*
- * Waits until there was an event on @mark, if it is NOT_READY: 0 or an error number. EBUSY: another
- * task waits. ESTALE: no slot of this scheduler polls it. In a task, outside. The path of each
- * request that has to wait.
+ * Waits until there was an event on @mark, if it is @from: 0 or an error number. That is NOT_READY; or
+ * ready, for what the caller does not want. EBUSY: another task waits. ESTALE: no slot of this scheduler
+ * polls it. In a task, outside. The path of each request that has to wait.
  */
 int switchto_sleep_for(struct worker *me, struct mark *mark, struct direction *direction,
-		       const struct timespec *deadline);
+		       uintptr_t from, const struct timespec *deadline);
 
 /* What a call of a cancelled task fails with: without the cancellation, it might not have waited. */
 static inline int cancelled_call(nsec_t deadline)
@@ -99,12 +102,12 @@ static inline int cancelled_call(nsec_t deadline)
  * it has been woken for nothing.
  */
 static ALWAYS_INLINE int slot_wait_once(struct worker *me, struct mark *mark,
-					struct direction *direction,
+					struct direction *direction, uintptr_t from,
 					const struct timespec *deadline, uintptr_t *now)
 {
 	struct switchto_task *task = me->task;
 	_Atomic uintptr_t *word = &direction->word;
-	uintptr_t seen = NOT_READY;
+	uintptr_t seen = from;
 	int error;
 
 	if (unlikely(deadline) && switchto_deadline(deadline) < 0)
@@ -112,7 +115,8 @@ static ALWAYS_INLINE int slot_wait_once(struct worker *me, struct mark *mark,
 	if (unlikely(!enter_task(me)))
 		return not_entered(me);
 	prepare(task, WAITING);
-	if (unlikely(!atomic_compare_exchange_strong(word, &seen, (uintptr_t)task) &&
+	if (unlikely(!atomic_compare_exchange_strong(
+			     word, &seen, (uintptr_t)task + (is_ready(from) ? UNREAD : 0)) &&
 		     mark_task(seen) != task)) {
 		switchto_sleep_stay(me);
 		leave(me);
@@ -122,7 +126,7 @@ static ALWAYS_INLINE int slot_wait_once(struct worker *me, struct mark *mark,
 	window();
 	/* Paired with the store in leave_other(), mark.c. */
 	if (unlikely(atomic_load(&mark->sched) != me->sched)) {
-		take_back(me, word);
+		take_back(me, word, from);
 		switchto_sleep_stay(me);
 		leave(me);
 		return task->woken_by == EBADF ? EBADF : ESTALE;
@@ -136,7 +140,7 @@ static ALWAYS_INLINE int slot_wait_once(struct worker *me, struct mark *mark,
 	}
 	window();
 	/* If an event came as well, the call is tried once more, and the error comes after that. */
-	if (unlikely(error) && error != EBADF && !take_back(me, word))
+	if (unlikely(error) && error != EBADF && !take_back(me, word, from))
 		error = 0;
 	*now = atomic_load(word);
 	leave(me);

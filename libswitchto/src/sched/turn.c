@@ -31,6 +31,7 @@ int switchto_turn_wait(struct mark *mark, struct direction *direction, struct tu
 {
 	const nsec_t until = switchto_deadline(deadline);
 	bool go_on = false;
+	uintptr_t word;
 	int error;
 
 	if (until < 0)
@@ -46,7 +47,11 @@ int switchto_turn_wait(struct mark *mark, struct direction *direction, struct tu
 		append_turn(direction, turn);
 	}
 	/* Paired with the look at the list at the end of the call that is in the word. */
-	if (!mark_task(atomic_load(&direction->word))) {
+	word = atomic_load(&direction->word);
+	if (!last && !turn->picky && (is_ready(word) || is_unread(word))) {
+		/* It is since the call has looked. Those who looked before need not be woken again. */
+		go_on = true;
+	} else if (!mark_task(word)) {
 		go_on = atomic_load(&direction->first) == turn;
 		if (last && !go_on)
 			wake_first(direction);

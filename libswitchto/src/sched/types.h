@@ -335,9 +335,9 @@ struct switchto_sched {
 	atomic_bool over;	/* all dispatchers have found no tasks, and end */
 	_Atomic uint32_t round; /* changes when those go on that wait for the others */
 	unsigned int waiting;
-	unsigned int next_mark; /* that the monitor verifies: mark.c */
-	nsec_t verified;	/* when it did so */
-	struct offer *offer;	/* stats.h */
+	unsigned int next_mark[3]; /* that the monitor verifies, of each kind: mark.c */
+	nsec_t verified;	   /* when it did so */
+	struct offer *offer;	   /* stats.h */
 	int offer_fd;
 
 	bool conserving; /* the policy */
