@@ -36,9 +36,7 @@ struct trace {
 	struct head *head;
 	size_t size;
 	bool ticks;
-	int fd;
-	dev_t device; /* of the file, as the descriptor may be another one's by now */
-	ino_t inode;
+	struct own_file file;
 	uint32_t slots; /* lanes of them: a power of two */
 	struct trace_lane lane[];
 };
@@ -517,8 +515,7 @@ static int begin(const char *path, size_t bytes)
 	uint32_t slots = 1, lanes, places = LEAST_PLACES;
 	size_t size, first;
 	struct trace *trace;
-	struct stat status;
-	int fd;
+	int fd, error;
 
 	while (slots < switchto_cpus() && slots < MOST_SLOTS)
 		slots *= 2;
@@ -540,9 +537,8 @@ static int begin(const char *path, size_t bytes)
 		return -fd;
 	}
 	trace->head = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (trace->head == MAP_FAILED || fstat(fd, &status)) {
-		int error = errno;
-
+	error = trace->head == MAP_FAILED ? errno : switchto_own(&trace->file, fd);
+	if (error) {
 		if (trace->head != MAP_FAILED)
 			munmap(trace->head, size);
 		if (ftruncate(fd, 0))
@@ -555,9 +551,6 @@ static int begin(const char *path, size_t bytes)
 	trace->size = size;
 	trace->ticks = has_counter();
 	trace->slots = slots;
-	trace->fd = fd;
-	trace->device = status.st_dev;
-	trace->inode = status.st_ino;
 	begin_lanes(trace, lanes, places, first);
 	begin_head(trace->head, trace, lanes, places);
 	/* Each stays known for the checkers of leaks. */
@@ -565,15 +558,6 @@ static int begin(const char *path, size_t bytes)
 	all_traces = trace;
 	atomic_store(&switchto_trace, trace);
 	return 0;
-}
-
-/* A descriptor with the same number may be another file's: the program may close what it likes. */
-static bool has_file(const struct trace *trace)
-{
-	struct stat status;
-
-	return !fstat(trace->fd, &status) && status.st_dev == trace->device &&
-	       status.st_ino == trace->inode;
 }
 
 /*
@@ -587,12 +571,12 @@ static void detach(const struct trace *trace, bool unlocks)
 				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
 				   0) != MAP_FAILED;
 
-	if (!has_file(trace) || (unlocks && !detached))
+	if (!switchto_owns(&trace->file) || (unlocks && !detached))
 		return;
 	if (unlocks)
-		give_up_file(trace->fd);
+		give_up_file(trace->file.fd);
 	else
-		sure_close(trace->fd);
+		sure_close(trace->file.fd);
 }
 
 static void describe_slots(struct switchto_sched *sched)

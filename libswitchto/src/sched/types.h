@@ -344,7 +344,7 @@ struct switchto_sched {
 	unsigned int next_mark; /* that the monitor verifies: mark.c */
 	nsec_t verified;	/* when it did so */
 	struct offer *offer;	/* stats.h */
-	int offer_fd;
+	struct own_file offered;
 
 	bool conserving; /* the policy */
 	/* The policy's, if it has it, and a function change. */
