@@ -236,7 +236,7 @@ static struct switchto_entry *pick(void *queue)
 	/* The caller of a step is no task. */
 	if (task && task->sched)
 		switchto_trace_run(slot, task);
-	return &task->entry;
+	return (struct switchto_entry *)task;
 }
 
 static void put_text(const struct trace *trace, const struct slot *slot, const void *subject,
