@@ -169,7 +169,7 @@ static void write_slot(struct offered_slot *to, struct slot *slot, bool answers)
 	nsec_t since, before;
 	unsigned int tries = 0;
 
-	/* A run that ends meanwhile would be in the sums, and still the one that runs: not in one moment. */
+	/* A run that ends meanwhile would be in the sums, and still the one that runs. */
 	do {
 		before = switchto_wrapper_since(slot, &task);
 		switchto_slot_stats(slot->sched, (unsigned int)(slot - slot->sched->slot), &stats);
