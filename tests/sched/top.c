@@ -443,3 +443,27 @@ TEST(lies)
 	close(fd);
 	assert_int_equal(top(0, "--interval x", getpid()), 2);
 }
+
+/* A program may close all its descriptors, and use their numbers. */
+TEST(closed_by_the_program)
+{
+	struct switchto_sched *sched;
+	char name[64], file[64] = "";
+	int fd = 2, other;
+
+	setenv("SWITCHTO_STATS", "1", 1);
+	sched = new_sched(NULL);
+	while (!strstr(file, "switchto-stats") && ++fd < 1000) {
+		snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+		memset(file, 0, sizeof(file));
+		if (readlink(name, file, sizeof(file) - 1) == -1)
+			file[0] = '\0';
+	}
+	assert_true(fd < 1000);
+	other = memfd_create("other", MFD_CLOEXEC);
+	assert_int_equal(dup2(other, fd), fd);
+	run_tasks(sched);
+	assert_int_equal(fcntl(fd, F_GETFD), 0);
+	close(fd);
+	close(other);
+}

@@ -208,6 +208,52 @@ TEST(child)
 	end_files();
 }
 
+static void become_another(void *arg)
+{
+	execl("/bin/sleep", "sleep", "1000", (char *)NULL);
+}
+
+/* What was recorded before stays, and the program that is run instead does not have the file. */
+TEST(exec)
+{
+	char comm[32], program[16] = "";
+	int again;
+	pid_t pid;
+
+	begin_files();
+	pid = fork();
+	if (!pid) {
+		struct switchto_sched *sched;
+
+		if (switchto_trace_start(path, 1 << 20))
+			_exit(1);
+		sched = new_sched(NULL);
+		spawn(sched, leave_soon, NULL);
+		spawn(sched, become_another, NULL);
+		_exit(switchto_sched_run(sched) ? 2 : 3);
+	}
+	snprintf(comm, sizeof(comm), "/proc/%d/comm", pid);
+	while (strcmp(program, "sleep\n") != 0 && waitpid(pid, NULL, WNOHANG) == 0) {
+		const int fd = open(comm, O_RDONLY | O_CLOEXEC);
+
+		memset(program, 0, sizeof(program));
+		if (fd == -1 || read(fd, program, sizeof(program) - 1) < 0)
+			program[0] = '\0';
+		close(fd);
+	}
+	CHECK(&verdict, used(path) > 2);
+	CHECK_EQ(&verdict, check_trace(path), 0);
+	again = switchto_trace_start(path, 1 << 20);
+	/* Before anything fails: what sleeps would stay. */
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	assert_string_equal(program, "sleep\n");
+	assert_int_equal(again, 0);
+	assert_int_equal(switchto_trace_stop(), 0);
+	verdict_assert(&verdict);
+	end_files();
+}
+
 static atomic_bool starts_programs;
 
 static void start_programs(void *unused)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""trace.py torture|mutants|hostile|page SWITCHTO-TRACE TRACED-PROGRAM [TRACE]
-Traces that are true, changed, broken; and the page in a browser."""
+"""trace.py torture|mutants|hostile|page|costs SWITCHTO-TRACE TRACED-PROGRAM [TRACE]
+Traces that are true, changed, broken; the page in a browser; and instructions, by callgrind."""
 
 import base64
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import struct
@@ -296,6 +297,64 @@ def test_page():
     finally:
         browser.process.kill()
         browser.process.wait()
+
+
+def count(kind, rounds, **env):
+    """The instructions of libswitchto-sched, but not of its monitor, whose time is not the rounds'."""
+    out = os.path.join(folder, 'callgrind')
+    run = subprocess.run(
+        ['valgrind', '--tool=callgrind', '--separate-threads=yes', '--compress-strings=no',
+         f'--callgrind-out-file={out}', program, kind, str(rounds)], timeout=300, check=False,
+        env=dict(os.environ, **env), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if run.returncode:
+        fail(f'callgrind of {program} {kind}: status {run.returncode}: {run.stderr[-600:]}')
+    total = 0
+    for name in os.listdir(folder):
+        if name.startswith('callgrind-'):
+            path = os.path.join(folder, name)
+            with open(path, encoding='utf-8') as file:
+                text = file.read()
+            os.unlink(path)
+            if '\nfn=monitor' not in text:
+                total += count_thread(text)
+    return total
+
+
+def count_thread(text):
+    total, inside, call = 0, False, False
+    for line in text.splitlines():
+        if line.startswith('ob='):
+            inside = 'libswitchto-sched' in line
+        elif line.startswith('calls='):
+            call = True
+        elif re.match(r'[0-9+*-]\S* \d+$', line):
+            total += int(line.split()[1]) if inside and not call else 0
+            call = False
+    return total
+
+
+def test_costs():
+    """At most 60 instructions an event, whatever the tasks do."""
+    if not shutil.which('valgrind'):
+        skip('no valgrind')
+    few, many = 2000, 6000
+    for kind in 'yield', 'park', 'channel':
+        without = count(kind, many) - count(kind, few)
+        counts, events = [], []
+        for rounds in few, many:
+            path = os.path.join(folder, 'trace')
+            counts.append(count(kind, rounds, SWITCHTO_TRACE=path))
+            with open(path, 'rb') as file:
+                lanes, = struct.unpack('=I', file.read(16)[8:12])
+                file.seek(PAGE)
+                events.append(sum(struct.unpack_from('=Q', file.read(64))[0]
+                                  for _ in range(lanes)))
+        each = (counts[1] - counts[0] - without) / (events[1] - events[0])
+        print(f'{kind}: {without / (many - few):.1f} instructions a round, '
+              f'{(counts[1] - counts[0]) / (many - few):.1f} with a trace of '
+              f'{(events[1] - events[0]) / (many - few):.2f} events, {each:.1f} an event')
+        if each > 60:
+            fail(f'{kind}: wanted 60 instructions an event or less, found {each:.1f}')
 
 
 if not os.path.isdir('/dev/shm'):

@@ -692,9 +692,10 @@ int switchto_task_name(const char *name);
  * a line on stderr says so.
  *
  * A slot begins to record when it next polls, after a millisecond of work at most. An event costs
- * some 60 to 85 instructions, and two or three make a switch. The child of a fork() records nothing. Do
- * not truncate the file meanwhile: the program would end by SIGBUS. Each trace of a process takes its
- * size of address space for ever.
+ * less than 60 instructions with switchto_fifo, and two or three make a switch. The child of a fork()
+ * records nothing. execve(2) ends a trace as death does; a program that is run with SWITCHTO_TRACE then
+ * overwrites FILE. Do not truncate the file meanwhile: the program would end by SIGBUS. Each trace of a
+ * process takes its size of address space for ever.
  *
  * Any thread may call it, but no signal handler.
  *

@@ -20,15 +20,11 @@
 
 struct party {
 	struct waiter waiter;
+	const struct switchto_chan *chan; /* of the last case, for the trace */
 	_Atomic size_t done;		  /* the case that happened + 1; 0: none yet */
 	bool closed;			  /* because the channel was closed */
-	const struct switchto_chan *chan; /* of the last case, for the trace */
 };
-
-const void *switchto_chan_awaited(const struct waiter *waiter)
-{
-	return ((const struct party *)waiter)->chan;
-}
+_Static_assert(offsetof(struct party, chan) == sizeof(struct waiter), "awaited()");
 
 struct node {
 	struct node *next, *prev;

@@ -71,7 +71,7 @@ __attribute__((noinline)) void switchto_inbox_empty(struct slot *slot)
 								memory_order_acquire);
 	struct switchto_task *oldest = NULL, *next;
 
-	switchto_trace_mute(slot, true);
+	switchto_trace_mute(slot);
 	for (; newest; newest = next) {
 		next = newest->next;
 		newest->next = oldest;
@@ -84,7 +84,7 @@ __attribute__((noinline)) void switchto_inbox_empty(struct slot *slot)
 		else
 			queue_claimed(slot, oldest, oldest->why);
 	}
-	switchto_trace_mute(slot, false);
+	switchto_trace_mute(slot);
 }
 
 /* Also from a slot that is in the scheduler just now. */

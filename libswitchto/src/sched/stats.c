@@ -114,8 +114,11 @@ void switchto_stats_begin(struct switchto_sched *sched)
 		return;
 	}
 	offer = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (offer == MAP_FAILED) {
-		refuse(errno);
+	error = offer == MAP_FAILED ? errno : switchto_own(&sched->offered, fd);
+	if (error) {
+		refuse(error);
+		if (offer != MAP_FAILED)
+			munmap(offer, size);
 		sure_close(fd);
 		return;
 	}
@@ -125,7 +128,6 @@ void switchto_stats_begin(struct switchto_sched *sched)
 	strncpy(offer->policy, policy->name ? policy->name : "", sizeof(offer->policy) - 1);
 	strncpy(offer->engine, sched->has_rings ? "io_uring" : "epoll", sizeof(offer->engine) - 1);
 	sched->offer = offer;
-	sched->offer_fd = fd;
 	switchto_stats_write(sched, false);
 	memcpy(offer->magic, "SWSTATS1", sizeof(offer->magic));
 }
@@ -136,7 +138,8 @@ void switchto_stats_end(struct switchto_sched *sched)
 	if (!sched->offer)
 		return;
 	munmap(sched->offer, size_of(sched));
-	sure_close(sched->offer_fd);
+	if (switchto_owns(&sched->offered))
+		sure_close(sched->offered.fd);
 }
 
 static uint64_t does(const struct slot *slot, uint32_t owner)
@@ -156,7 +159,7 @@ static void write_name(_Atomic uint64_t *to, const struct switchto_task *task)
 		atomic_store(&to[i], task ? atomic_load(&task->name[i]) : 0);
 }
 
-enum { MOST_TRIES = 16 };
+enum { MOST_TRIES = 256 };
 
 static void write_slot(struct offered_slot *to, struct slot *slot, bool answers)
 {
@@ -171,7 +174,10 @@ static void write_slot(struct offered_slot *to, struct slot *slot, bool answers)
 		before = switchto_wrapper_since(slot, &task);
 		switchto_slot_stats(slot->sched, (unsigned int)(slot - slot->sched->slot), &stats);
 		since = switchto_wrapper_since(slot, &task);
-	} while (since != before && ++tries < MOST_TRIES);
+	} while ((since != before || since == CHANGES_NOW) && ++tries < MOST_TRIES);
+	/* The one who changes them has lost its CPU: what was true at the last look stays. */
+	if (tries == MOST_TRIES)
+		return;
 	atomic_store(&to->does, answers ? does(slot, owner) : SLOT_IDLE);
 	atomic_store(&to->tid, (uint64_t)READ(slot->tid));
 	atomic_store(&to->switches, epoch_of(owner) / OWNER_STATES);

@@ -46,8 +46,8 @@ enum { SHORT = 20000, UNSEEN = 16 };
 
 struct queued {
 	_Alignas(FLAGS + 1) struct waiter waiter;
+	void *who; /* for a mutex: who waits; in a queue: that, or NULL once it is claimed */
 	struct queued *next, *prev;
-	void *who;    /* for a mutex: who waits; in a queue: NULL once it is claimed */
 	nsec_t since; /* when it was first woken for the mutex; 0: not yet */
 	nsec_t seen;  /* when unlock looked at the clock; and how many do not look from then on */
 	unsigned int unseen;
@@ -76,6 +76,10 @@ struct timed {
 	const struct switchto_mutex *mutex;
 	unsigned int generation;
 };
+_Static_assert(offsetof(struct queued, who) == sizeof(struct waiter) &&
+		       offsetof(struct timed, mutex) ==
+			       offsetof(struct timed, waiter) + sizeof(struct waiter),
+	       "awaited()");
 
 /* Where a call has its struct queued: at the address of this generation. */
 struct place {
@@ -1106,18 +1110,6 @@ static ALWAYS_INLINE int wait_in(struct switchto_queue *queue, nsec_t deadline,
 		switchto_mutex_unlock(&queue->lock);
 	}
 	return error;
-}
-
-const void *switchto_sync_awaited(const struct waiter *waiter, uint32_t on)
-{
-	const struct queued *queued;
-
-	if (on == ON_MUTEX)
-		return ((const struct timed *)((const char *)waiter -
-					       offsetof(struct timed, waiter)))
-			->mutex;
-	queued = (const struct queued *)((const char *)waiter - offsetof(struct queued, waiter));
-	return __atomic_load_n(&queued->who, __ATOMIC_RELAXED);
 }
 
 /* --- condition variables --- */

@@ -9,12 +9,4 @@ void switchto_lock_inner(struct switchto_mutex *mutex);
 /* Has a thread of this process locked it? */
 bool switchto_is_in_use(const struct switchto_mutex *mutex);
 
-/*
- * For the trace: the object that @waiter, of a wait for one of @on, waits for. NULL: it has just been
- * woken. Of a mutex: in a wait with a deadline.
- */
-const void *switchto_sync_awaited(const struct waiter *waiter, uint32_t on);
-/* The same of a channel. */
-const void *switchto_chan_awaited(const struct waiter *waiter);
-
 #endif /* SWITCHTO_SCHED_SYNC_H */

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -90,6 +91,24 @@ int switchto_futex_wait(_Atomic uint32_t *word, uint32_t value, nsec_t deadline)
 void switchto_futex_wake(_Atomic uint32_t *word)
 {
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX);
+}
+
+int switchto_own(struct own_file *file, int fd)
+{
+	struct stat status;
+
+	if (fstat(fd, &status))
+		return errno;
+	*file = (struct own_file){ .fd = fd, .device = status.st_dev, .inode = status.st_ino };
+	return 0;
+}
+
+bool switchto_owns(const struct own_file *file)
+{
+	struct own_file now;
+
+	return !switchto_own(&now, file->fd) && now.device == file->device &&
+	       now.inode == file->inode;
 }
 
 unsigned int switchto_cpus(void)

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/syscall.h>
+#include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -88,6 +89,17 @@ static inline long sure_close(int fd)
 	return SURE_CALL(close, fd, 0);
 #endif
 }
+
+/* A file of the library's own. The program may close the descriptor, and use the number for another file. */
+struct own_file {
+	int fd;
+	dev_t device;
+	ino_t inode;
+};
+/* 0 or an error number. */
+int switchto_own(struct own_file *file, int fd);
+/* Is the descriptor still that of the file? */
+bool switchto_owns(const struct own_file *file);
 
 nsec_t switchto_now(void);
 /* Of NULL: NEVER; of a time that can't be: -1. */

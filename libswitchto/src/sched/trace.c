@@ -36,9 +36,7 @@ struct trace {
 	struct head *head;
 	size_t size;
 	bool ticks;
-	int fd;
-	dev_t device; /* of the file, as the descriptor may be another one's by now */
-	ino_t inode;
+	struct own_file file;
 	uint32_t slots; /* lanes of them: a power of two */
 	struct trace_lane lane[];
 };
@@ -79,22 +77,26 @@ static ALWAYS_INLINE void put_at(uint64_t time, const struct trace_lane *lane, u
 	atomic_store_explicit(&at[3], (i << 24 | slot) ^ rest ^ rest << 40, memory_order_relaxed);
 }
 
-static __attribute__((noinline, cold)) void put_in_ns(const struct trace_lane *lane, uint64_t slot,
-						      uint64_t what, uint64_t argument)
+static __attribute__((noinline, cold)) void *put_in_ns(const struct trace_lane *lane, uint64_t slot,
+						       uint64_t what, uint64_t argument,
+						       void *result)
 {
 	put_at((uint64_t)switchto_now(), lane, slot, what, argument);
+	return result;
 }
 
-/* The two branches, rather than one for the time: so no register is saved for a call. */
-static ALWAYS_INLINE void put(const struct trace_lane *lane, uint64_t slot, unsigned int kind,
-			      unsigned int detail, const void *task, uint64_t argument)
+/*
+ * @what: the kind << 8, and the detail. Returns @result: so, and with two branches rather than one for
+ * the time, no register is saved for a call.
+ */
+static ALWAYS_INLINE void *put(const struct trace_lane *lane, uint64_t slot, uint64_t what,
+			       const void *task, uint64_t argument, void *result)
 {
-	const uint64_t what = (uint64_t)(uintptr_t)task << 12 | kind << 8 | detail;
-
-	if (likely(!lane->in_ns))
-		put_at(counter(), lane, slot, what, argument);
-	else
-		put_in_ns(lane, slot, what, argument);
+	what |= (uint64_t)(uintptr_t)task << 12;
+	if (unlikely(lane->in_ns))
+		return put_in_ns(lane, slot, what, argument, result);
+	put_at(counter(), lane, slot, what, argument);
+	return result;
 }
 
 static inline const struct trace_lane *lane_of(const struct trace *trace, const struct slot *slot)
@@ -116,7 +118,12 @@ void switchto_trace_event(const struct slot *slot, enum trace_kind kind, const v
 	const struct trace *trace = atomic_load(&switchto_trace);
 
 	if (trace)
-		put(lane_of_caller(trace), slot->number, kind, 0, task, argument);
+		put(lane_of_caller(trace), slot->number, (uint64_t)kind << 8, task, argument, NULL);
+}
+
+static inline uint64_t task_or_tid(const struct worker *me)
+{
+	return likely(me->task != NULL) ? (uintptr_t)me->task : (uint64_t)me->tid;
 }
 
 /* The calling task; or another thread's TID. */
@@ -124,21 +131,21 @@ static uint64_t caller(void)
 {
 	const struct worker *me = switchto_current;
 
-	if (likely(me != NULL))
-		return me->task ? (uintptr_t)me->task : (uint64_t)me->tid;
-	return (uint64_t)gettid();
+	return likely(me != NULL) ? task_or_tid(me) : (uint64_t)gettid();
 }
 
-/* Why, for the trace: with the error of the wait that ended, if @task was in one. */
+/* TRACE_READY, and why: with the error of the wait that ended, if @task was in one. */
 static inline unsigned int why_ready(const struct switchto_task *task, enum switchto_reason why)
 {
 	const int error = why == SWITCHTO_WOKEN ? task->woken_by : 0;
+	const unsigned int ready = TRACE_READY << 8;
 
 	if (likely(!error))
-		return why;
-	return why | (error == ETIMEDOUT ? TRACE_TIMED_OUT :
-		      error == ECANCELED ? TRACE_CANCELLED :
-					   TRACE_CLOSED);
+		return ready | why;
+	return ready | why |
+	       (error == ETIMEDOUT ? TRACE_TIMED_OUT :
+		error == ECANCELED ? TRACE_CANCELLED :
+				     TRACE_CLOSED);
 }
 
 void switchto_trace_pushed(const struct slot *slot, const struct switchto_task *task,
@@ -148,61 +155,88 @@ void switchto_trace_pushed(const struct slot *slot, const struct switchto_task *
 	struct worker *me = switchto_current;
 
 	if (trace)
-		put(lane_of_caller(trace), slot->number, TRACE_READY, why_ready(task, why), task,
-		    me && me->slot && is_inside(me) && me->slot->traced.polls ? 0 : caller());
+		put(lane_of_caller(trace), slot->number, why_ready(task, why), task,
+		    me && me->slot && is_inside(me) && me->slot->traced.polls ? 0 : caller(), NULL);
 }
 
 void switchto_trace_sleeps(const struct switchto_task *task, uint32_t on, const void *object)
 {
+	const uint32_t what = on & ~(uint32_t)ON_STATE;
 	const struct slot *slot = task->slot;
-	uint64_t argument = (uintptr_t)object;
+	uint64_t argument = 0;
 
-	switch (on & ~(uint32_t)ON_STATE) {
-	case ON_FD:
+	if (what == ON_FD)
 		argument = (uint64_t)__atomic_load_n(&((const struct mark *)object)->fd,
 						     __ATOMIC_RELAXED);
-		break;
-	case ON_MUTEX:
-		if (!(on & LOCKING))
-			argument = (uintptr_t)switchto_sync_awaited(object, ON_MUTEX);
-		break;
-	case ON_COND:
-	case ON_SEM:
-	case ON_GROUP:
-		argument = (uintptr_t)switchto_sync_awaited(object, on & ~(uint32_t)ON_STATE);
-		break;
-	case ON_CHAN:
-		argument = (uintptr_t)switchto_chan_awaited(object);
-		break;
-	default:
-		argument = 0;
-	}
-	put(slot->lane, slot->number, TRACE_SLEEP, on >> 8, task, argument);
+	else if (what >= ON_MUTEX && what <= ON_CHAN)
+		argument = (uintptr_t)(on & LOCKING ? object : awaited(object));
+	put(slot->lane, slot->number, TRACE_SLEEP << 8 | on >> 8, task, argument, NULL);
 }
 
 /* --- slots --- */
 
-void switchto_trace_enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
+static __attribute__((noinline, cold)) void put_ready_by_tid(const struct slot *slot,
+							     const struct switchto_task *task,
+							     enum switchto_reason why)
 {
-	const struct switchto_task *task = (const struct switchto_task *)entry;
+	put(slot->lane, slot->number, why_ready(task, why), task, (uint64_t)gettid(), NULL);
+}
+
+/* Nobody else sees the queue meanwhile, so it may come last: it takes no registers from the rest. */
+static ALWAYS_INLINE void put_ready(const struct switchto_task *task, enum switchto_reason why)
+{
+	const struct worker *me = switchto_current;
 	const struct slot *slot = task->slot;
 
-	/* First: the event takes no registers from it. Nobody else sees the queue meanwhile. */
-	slot->traced.enqueue(queue, entry, why);
-	put(slot->lane, slot->number, TRACE_READY, why_ready(task, why), task,
-	    slot->traced.polls ? 0 : caller());
+	if (unlikely(!me) && !slot->traced.polls)
+		put_ready_by_tid(slot, task, why);
+	else
+		put(slot->lane, slot->number, why_ready(task, why), task,
+		    slot->traced.polls ? 0 : task_or_tid(me), NULL);
+}
+
+static void enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why)
+{
+	const struct switchto_task *task = (const struct switchto_task *)entry;
+
+	task->slot->traced.enqueue(queue, entry, why);
+	put_ready(task, why);
+}
+
+static void enqueue_fifo(void *queue, struct switchto_entry *entry, enum switchto_reason why)
+{
+	fifo_enqueue(queue, entry, why);
+	put_ready((const struct switchto_task *)entry, why);
+}
+
+int switchto_trace_woken(struct worker *me, struct switchto_task *task)
+{
+	struct slot *slot = me->slot;
+
+	fifo_enqueue(slot->queue, &task->entry, SWITCHTO_WOKEN);
+	change_ready(slot, 1);
+	me = put(slot->lane, slot->number, why_ready(task, SWITCHTO_WOKEN), task, task_or_tid(me),
+		 me);
+	leave(me);
+	return 0;
+}
+
+__attribute__((noinline)) struct switchto_task *switchto_trace_run(struct slot *slot,
+								   struct switchto_task *task)
+{
+	return put(slot->lane, slot->number, TRACE_RUN << 8, task,
+		   (uint64_t)atomic_load_explicit(&slot->tid, memory_order_relaxed), task);
 }
 
 static struct switchto_entry *pick(void *queue)
 {
-	const struct slot *slot = switchto_current->slot;
-	struct switchto_entry *entry = slot->traced.pick(queue);
+	struct slot *slot = switchto_current->slot;
+	struct switchto_task *task = (struct switchto_task *)slot->traced.pick(queue);
 
 	/* The caller of a step is no task. */
-	if (entry && ((struct switchto_task *)entry)->sched)
-		put(slot->lane, slot->number, TRACE_RUN, 0, entry,
-		    (uint64_t)atomic_load_explicit(&slot->tid, memory_order_relaxed));
-	return entry;
+	if (task && task->sched)
+		switchto_trace_run(slot, task);
+	return (struct switchto_entry *)task;
 }
 
 static void put_text(const struct trace *trace, const struct slot *slot, const void *subject,
@@ -214,7 +248,8 @@ static void put_text(const struct trace *trace, const struct slot *slot, const v
 	memcpy(padded, text, strnlen(text, sizeof(padded) - 1));
 	for (unsigned int i = 0; i < 2; i++) {
 		memcpy(&part, padded + i * sizeof(part), sizeof(part));
-		put(&trace->lane[NAMES], slot->number, TRACE_TEXT, what + i, subject, part);
+		put(&trace->lane[NAMES], slot->number, TRACE_TEXT << 8 | (what + i), subject, part,
+		    NULL);
 	}
 }
 
@@ -244,8 +279,8 @@ static void put_slot(const struct trace *trace, const struct slot *slot, bool be
 
 	const struct switchto_policy *policy = sched->wrapped ? sched->wrapped : sched->policy;
 
-	put(&trace->lane[NAMES], slot->number, TRACE_SLOT, begins, sched,
-	    (uint64_t)(slot - sched->slot));
+	put(&trace->lane[NAMES], slot->number, TRACE_SLOT << 8 | begins, sched,
+	    (uint64_t)(slot - sched->slot), NULL);
 	put_text(trace, slot, sched, TRACE_POLICY, policy->name ? policy->name : "");
 	put_text(trace, slot, sched, TRACE_SCHED, sched->name);
 }
@@ -266,7 +301,7 @@ static void take_trace(struct slot *slot, const struct trace *trace)
 	slot->traced.enqueue = slot->enqueue;
 	slot->traced.pick = slot->pick;
 	slot->traced.is_fifo = slot->is_fifo;
-	slot->enqueue = switchto_trace_enqueue;
+	slot->enqueue = slot->is_fifo ? enqueue_fifo : enqueue;
 	slot->pick = pick;
 	if (slot->is_fifo)
 		atomic_store_explicit(&slot->ready, length(&fifo->woken) + length(&fifo->others),
@@ -283,7 +318,7 @@ static void leave_trace(struct slot *slot)
 	if (slot->traced.is_fifo)
 		atomic_store_explicit(&slot->ready, 0, memory_order_relaxed);
 	__atomic_store_n(&slot->is_fifo, slot->traced.is_fifo, __ATOMIC_RELAXED);
-	slot->traced.polls = false;
+	slot->traced.is_fifo = slot->traced.polls = false;
 	slot->lane = NULL;
 }
 
@@ -309,7 +344,7 @@ void switchto_trace_poll(struct slot *slot, nsec_t timeout)
 	if (!slot->lane)
 		return;
 	if (timeout)
-		put(slot->lane, slot->number, TRACE_POLL, 0, NULL, (uint64_t)timeout);
+		put(slot->lane, slot->number, TRACE_POLL << 8, NULL, (uint64_t)timeout, NULL);
 	slot->traced.polls = true;
 }
 
@@ -317,7 +352,8 @@ void switchto_trace_polled(struct slot *slot, long events)
 {
 	if (!slot->lane)
 		return;
-	put(slot->lane, slot->number, TRACE_POLLED, 0, NULL, events > 0 ? (uint64_t)events : 0);
+	put(slot->lane, slot->number, TRACE_POLLED << 8, NULL, events > 0 ? (uint64_t)events : 0,
+	    NULL);
 	slot->traced.polls = false;
 }
 
@@ -479,8 +515,7 @@ static int begin(const char *path, size_t bytes)
 	uint32_t slots = 1, lanes, places = LEAST_PLACES;
 	size_t size, first;
 	struct trace *trace;
-	struct stat status;
-	int fd;
+	int fd, error;
 
 	while (slots < switchto_cpus() && slots < MOST_SLOTS)
 		slots *= 2;
@@ -502,9 +537,8 @@ static int begin(const char *path, size_t bytes)
 		return -fd;
 	}
 	trace->head = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (trace->head == MAP_FAILED || fstat(fd, &status)) {
-		int error = errno;
-
+	error = trace->head == MAP_FAILED ? errno : switchto_own(&trace->file, fd);
+	if (error) {
 		if (trace->head != MAP_FAILED)
 			munmap(trace->head, size);
 		if (ftruncate(fd, 0))
@@ -517,9 +551,6 @@ static int begin(const char *path, size_t bytes)
 	trace->size = size;
 	trace->ticks = has_counter();
 	trace->slots = slots;
-	trace->fd = fd;
-	trace->device = status.st_dev;
-	trace->inode = status.st_ino;
 	begin_lanes(trace, lanes, places, first);
 	begin_head(trace->head, trace, lanes, places);
 	/* Each stays known for the checkers of leaks. */
@@ -527,15 +558,6 @@ static int begin(const char *path, size_t bytes)
 	all_traces = trace;
 	atomic_store(&switchto_trace, trace);
 	return 0;
-}
-
-/* A descriptor with the same number may be another file's: the program may close what it likes. */
-static bool has_file(const struct trace *trace)
-{
-	struct stat status;
-
-	return !fstat(trace->fd, &status) && status.st_dev == trace->device &&
-	       status.st_ino == trace->inode;
 }
 
 /*
@@ -549,12 +571,12 @@ static void detach(const struct trace *trace, bool unlocks)
 				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
 				   0) != MAP_FAILED;
 
-	if (!has_file(trace) || (unlocks && !detached))
+	if (!switchto_owns(&trace->file) || (unlocks && !detached))
 		return;
 	if (unlocks)
-		give_up_file(trace->fd);
+		give_up_file(trace->file.fd);
 	else
-		sure_close(trace->fd);
+		sure_close(trace->file.fd);
 }
 
 static void describe_slots(struct switchto_sched *sched)

@@ -66,18 +66,32 @@ void switchto_trace_sleeps(const struct switchto_task *task, uint32_t on, const 
 /* @task has another name. */
 void switchto_trace_name(const struct switchto_task *task);
 
-void switchto_trace_enqueue(void *queue, struct switchto_entry *entry, enum switchto_reason why);
+/*
+ * With slot->traced.is_fifo the policy is in line, too. The end of ready() then, of @task, which has no
+ * deadline, when @me is inside, in the same slot: 0.
+ */
+int switchto_trace_woken(struct worker *me, struct switchto_task *task);
+/* @task runs next in @slot: @task. */
+struct switchto_task *switchto_trace_run(struct slot *slot, struct switchto_task *task);
 
 /* Inside of @slot, or before it has an owner: takes a trace, or leaves one that has ended. */
 void switchto_trace_look(struct slot *slot);
 /* The same, and it is about to poll for @timeout. */
 void switchto_trace_poll(struct slot *slot, nsec_t timeout);
 void switchto_trace_polled(struct slot *slot, long events);
-/* Tasks go into the queue of @slot that the trace has as ready already. Inside, or a visitor. */
-static inline void switchto_trace_mute(struct slot *slot, bool mute)
+/*
+ * Begins and ends that tasks go into the queue of @slot which the trace has as ready already. Inside, or
+ * a visitor.
+ */
+static inline void switchto_trace_mute(struct slot *slot)
 {
-	if (unlikely(slot->lane))
-		slot->enqueue = mute ? slot->traced.enqueue : switchto_trace_enqueue;
+	void (*const enqueue)(void *queue, struct switchto_entry *entry,
+			      enum switchto_reason why) = slot->enqueue;
+
+	if (unlikely(slot->lane)) {
+		slot->enqueue = slot->traced.enqueue;
+		slot->traced.enqueue = enqueue;
+	}
 }
 /* The policy's function of @slot, or one around it. Inside. */
 void switchto_trace_set_pick(struct slot *slot, struct switchto_entry *(*step)(void *queue));

@@ -112,6 +112,15 @@ struct waiter {
 	unsigned int generation; /* of a thread: the process that it waits in */
 };
 
+/*
+ * For the trace: what @waiter waits for, a mutex (with a deadline), a queue or a channel. The pointer
+ * is behind it. NULL: it has just been woken.
+ */
+static inline const void *awaited(const struct waiter *waiter)
+{
+	return __atomic_load_n((void *const *)(waiter + 1), __ATOMIC_RELAXED);
+}
+
 struct switchto_task {
 	struct switchto_entry entry; /* first: the policy's pointer is the task's */
 	_Atomic uint32_t state;
@@ -240,7 +249,7 @@ struct slot {
 		void (*enqueue)(void *queue, struct switchto_entry *entry,
 				enum switchto_reason why);
 		struct switchto_entry *(*pick)(void *queue);
-		bool is_fifo, polls;
+		bool is_fifo, polls; /* false without a trace */
 	} traced;
 	/* What is left until it looks at the clock, see spent(); and how often it has polled. */
 	_Atomic int budget;
@@ -338,7 +347,7 @@ struct switchto_sched {
 	unsigned int next_mark[3]; /* that the monitor verifies, of each kind: mark.c */
 	nsec_t verified;	   /* when it did so */
 	struct offer *offer;	   /* stats.h */
-	int offer_fd;
+	struct own_file offered;
 
 	bool conserving; /* the policy */
 	/* The policy's, if it has it, and a function change. */

@@ -43,8 +43,15 @@ void switchto_wake_ready(struct slot *inside, struct switchto_task *task, enum s
 
 int switchto_wake_woken(struct worker *me, struct switchto_task *task, bool inside)
 {
-	if (is_parents(task->sched))
+	if (inside && unlikely(me->slot->traced.is_fifo) && !task->timer) {
+		probe2(ready, task, SWITCHTO_WOKEN);
+		return switchto_trace_woken(me, task);
+	}
+	if (is_parents(task->sched)) {
+		if (inside)
+			leave(me);
 		return fail(EPERM);
+	}
 	switchto_wake_ready(inside ? me->slot : NULL, task, SWITCHTO_WOKEN);
 	if (inside)
 		leave(me);

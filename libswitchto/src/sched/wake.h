@@ -71,9 +71,8 @@ static ALWAYS_INLINE int ready(struct worker *me, struct switchto_task *task,
 {
 	struct slot *slot = task->slot;
 
-	if (likely(me) && likely(me->slot == slot) &&
-	    likely(__atomic_load_n(&slot->is_fifo, __ATOMIC_RELAXED)) && likely(try_enter(me))) {
-		if (may_have_deadline && unlikely(task->timer))
+	if (likely(me) && likely(me->slot == slot) && likely(try_enter(me))) {
+		if (unlikely(!slot->is_fifo) || (may_have_deadline && unlikely(task->timer)))
 			return switchto_wake_woken(me, task, true);
 		probe2(ready, task, SWITCHTO_WOKEN);
 		fifo_enqueue(slot->queue, &task->entry, SWITCHTO_WOKEN);

@@ -20,11 +20,11 @@ struct wrapper {
 	_Alignas(max_align_t) char queue[];
 };
 
-/* By one thread at a time, and read by others. */
+/* By one thread at a time, and read by others: who sees the sum sees what was stored before. */
 static void add(_Atomic uint64_t *count, uint64_t n)
 {
 	atomic_store_explicit(count, atomic_load_explicit(count, memory_order_relaxed) + n,
-			      memory_order_relaxed);
+			      memory_order_release);
 }
 
 /* --- measures --- */
@@ -53,6 +53,7 @@ static void charge(struct wrapper *wrapper, nsec_t now)
 	const nsec_t since = atomic_load_explicit(&wrapper->since, memory_order_relaxed);
 	const uint64_t passed = (uint64_t)(now - since);
 
+	atomic_store_explicit(&wrapper->since, CHANGES_NOW, memory_order_relaxed);
 	if (task) {
 		add(&task->stats.run_ns, passed);
 		add(&wrapper->slot->stats.run_ns, passed);
@@ -61,7 +62,7 @@ static void charge(struct wrapper *wrapper, nsec_t now)
 		add(&wrapper->slot->stats.idle_ns, passed);
 	}
 	atomic_store_explicit(&wrapper->running, NULL, memory_order_relaxed);
-	/* Readers: then the sums have the run. */
+	/* Then the sums have the run. */
 	atomic_store_explicit(&wrapper->since, now, memory_order_release);
 }
 

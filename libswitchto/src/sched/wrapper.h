@@ -11,7 +11,11 @@ extern const struct switchto_policy switchto_wrapper;
 void switchto_wrapper_begin(struct slot *slot);
 /* Nobody runs in @slot until the next pick. */
 void switchto_wrapper_pause(struct slot *slot);
-/* *@running: the task that runs, or NULL: none does; since when that is so. 0: never. */
+/*
+ * *@running: the task that runs, or NULL: none does; since when that is so. 0: never. CHANGES_NOW: a run
+ * is being added to the sums.
+ */
+#define CHANGES_NOW NEVER
 nsec_t switchto_wrapper_since(const struct slot *slot, struct switchto_task **running);
 /* The queue of the program's policy. */
 void *switchto_wrapper_queue(struct slot *slot);
