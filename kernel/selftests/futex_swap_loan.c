@@ -6,6 +6,7 @@
  * The lender waits on own. A holder parks on a futex until it is given the place, and
  * then does what its test asks for.
  */
+#include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/ptrace.h>
@@ -29,6 +30,7 @@ static int loan(int how, const void *keeps)
 enum ending {
 	SLEEPS, SWAPS_HOME, SWAPS_ON, SWAPS_TO_NOBODY, PARKS, EXITS, FORKS, SHARES,
 	THEN_HOME, VFORKS, WAITS, LOCKS, FAULTS, MAPS, SPINS, MOVES, EXECS, HAS_DEADLINE,
+	LENDS, WRITES, DUMPS, IS_DUMPED, IS_KILLED,
 };
 
 /* A thread that holds the place for a while. */
@@ -38,6 +40,7 @@ struct holder {
 	futex_t keeps;		/* it says this of its sleep */
 	bool outsider;		/* it takes no part */
 	bool lends;		/* it lends its own place */
+	bool apart;		/* it is a process, in the memory of the test */
 	bool fifo;
 	bool given;
 	bool go_on;
@@ -45,10 +48,15 @@ struct holder {
 	struct holder *next;
 	int cpu;		/* it moves there */
 	futex_t *futex;		/* it waits for it, locks it, or faults there */
+	void *keeps_there;	/* instead of &keeps */
+	int fd;			/* it writes there */
 };
 
 /* Where it sleeps. */
 static int pipes[3][2];
+
+/* Not that of the variant one_cpu. */
+static int other_cpu;
 
 /* In shared memory, for the host. */
 static struct holder *holders;
@@ -60,21 +68,39 @@ static long sleep_in_pipe(struct holder *h)
 	return read(pipes[h - holders][0], &byte, 1);
 }
 
-static long spin_and_sleep(struct holder *h)
+static pid_t start_in_our_memory(int (*run)(void *), void *arg)
+{
+	char *stack = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return stack == MAP_FAILED ? -1 : clone(run, stack + 65536, CLONE_VM | SIGCHLD, arg);
+}
+
+static int dump_core(void *arg)
+{
+	__builtin_trap();
+}
+
+static void wait_to_go_on(struct holder *h)
 {
 	while (!__atomic_load_n(&h->go_on, __ATOMIC_ACQUIRE))
 		;
+}
+
+static long spin_and_sleep(struct holder *h)
+{
+	wait_to_go_on(h);
 	return sleep_in_pipe(h);
 }
 
 static long be_holder(struct call *c)
 {
 	struct holder *h = c->arg;
+	const void *keeps = h->keeps_there ?: (void *)&h->keeps;
 	void *map;
 	int i;
 
 	if (h->lends ? loan(PR_FUTEX_LOAN_LEND, NULL) :
-		       !h->outsider && loan(PR_FUTEX_LOAN_TAKE, (void *)&h->keeps))
+		       !h->outsider && loan(PR_FUTEX_LOAN_TAKE, keeps))
 		return -1;
 	if (futex_swap(&h->word, 0, NULL, NULL, FUTEX_PRIVATE_FLAG))
 		return -1;
@@ -153,7 +179,29 @@ static long be_holder(struct call *c)
 		if (take_deadline())
 			return -1;
 		return sleep_in_pipe(h);
+	case LENDS:
+		if (loan(PR_FUTEX_LOAN_LEND, NULL))
+			return -1;
+		return futex_swap(&h->word, 0, NULL, &h->next->word, FUTEX_PRIVATE_FLAG);
+	case WRITES:
+		if (write(h->fd, "x", 1) != 1)
+			return -1;
+		return sleep_in_pipe(h);
+	case DUMPS:
+		/* Not before the host has started the lender. */
+		wait_to_go_on(h);
+		return dump_core(NULL);
+	case IS_DUMPED:
+		if (start_in_our_memory(dump_core, NULL) < 0)
+			return -1;
+		return spin_and_sleep(h);
+	case IS_KILLED:
+		/* Any other call than read() and write() ends this thread alone. */
+		if (!prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
+			getppid();
+		return -1;
 	case EXECS:
+		wait_to_go_on(h);
 		execl("/proc/self/exe", "futex_swap_loan", "--nothing", NULL);
 		return -1;
 	}
@@ -167,6 +215,13 @@ static long be_lender(struct call *c)
 	return futex_swap(c->uaddr, c->val, c->timeout, c->uaddr2, FUTEX_PRIVATE_FLAG);
 }
 
+static int be_apart(void *call)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	run(call);
+	return 0;
+}
+
 static void start_holder(struct __test_metadata *_metadata, struct holder *h,
 			 enum ending ending)
 {
@@ -176,7 +231,10 @@ static void start_holder(struct __test_metadata *_metadata, struct holder *h,
 	c->enter = be_holder;
 	c->arg = h;
 	c->fifo = h->fifo;
-	start(_metadata, c);
+	if (!h->apart)
+		start(_metadata, c);
+	else
+		ASSERT_LT(0, start_in_our_memory(be_apart, c));
 	ASSERT_ASLEEP(c);
 	/* From now on it shows as asleep in the pipe. */
 	c->nr = SYS_read;
@@ -296,17 +354,19 @@ FIXTURE_SETUP(loan)
 	ASSERT_NE(MAP_FAILED, (void *)holders);
 	for (i = 0; i < 3; i++)
 		ASSERT_EQ(0, pipe2(pipes[i], O_CLOEXEC));
-	if (variant->one_cpu) {
-		two_cpus(cpu);
+	other_cpu = two_cpus(cpu) ? cpu[1] : cpu[0];
+	if (variant->one_cpu)
 		pin_to(0, cpu[0]);
-	}
 }
 
 FIXTURE_TEARDOWN(loan)
 {
+	int i;
+
 	if (host)
 		kill(host, SIGKILL);
-	rmdir("/sys/fs/cgroup/futex_swap_loan");
+	for (i = 0; i < 1000 && rmdir("/sys/fs/cgroup/futex_swap_loan") && errno == EBUSY; i++)
+		usleep(1000);
 }
 
 TEST_F(loan, holder_sleeps_lender_told)
@@ -382,6 +442,22 @@ TEST_F(loan, sleeps_on_purpose_keeps_it)
 	end_holder(_metadata, &holders[0]);
 }
 
+/* The word is read in schedule(), which can wait for no page. */
+TEST_F(loan, word_is_not_there)
+{
+	const size_t size = sysconf(_SC_PAGESIZE);
+	int *word = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	ASSERT_NE(MAP_FAILED, word);
+	*word = 1;
+	ASSERT_EQ(0, madvise(word, size, MADV_DONTNEED));
+	holders[0].keeps_there = word;
+	start_holder(_metadata, &holders[0], SLEEPS);
+	ASSERT_TOLD(0, start_lender(_metadata, &holders[0]));
+	EXPECT_EQ(1, *word);
+	end_holder(_metadata, &holders[0]);
+}
+
 /* The holder keeps the place in a swap, and not in the sleep after it. */
 static void told_after_the_swap(struct __test_metadata *_metadata, enum ending ending)
 {
@@ -434,6 +510,32 @@ TEST_F(loan, holder_exits_lender_told)
 	ASSERT_RETURNS(0, 0, &holders[0].call);
 }
 
+TEST_F(loan, holder_killed_alone)
+{
+	struct call *lender;
+
+	start_holder(_metadata, &holders[0], IS_KILLED);
+	lender = start_lender(_metadata, &holders[0]);
+	ASSERT_TOLD(0, lender);
+	ASSERT_EQ(0, pthread_join(holders[0].call.thread, NULL));
+	if (is_done(&holders[0].call))
+		SKIP(return, "no seccomp (CONFIG_SECCOMP)");
+}
+
+/* One that lends its own place from now on has no other. */
+TEST_F(loan, holder_lends_its_own)
+{
+	struct call *lender;
+
+	holders[0].next = &holders[1];
+	start_holder(_metadata, &holders[1], SLEEPS);
+	start_holder(_metadata, &holders[0], LENDS);
+	lender = start_lender(_metadata, &holders[0]);
+	ASSERT_TOLD(0, lender);
+	ASSERT_TOLD(1, &holders[0].call);
+	end_holder(_metadata, &holders[1]);
+}
+
 /* The holder keeps the place, whatever it does before it spins, until it sleeps. */
 static void told_only_at_the_end(struct __test_metadata *_metadata, enum ending ending)
 {
@@ -463,14 +565,13 @@ TEST_F(loan, free_lock_is_no_block)
 	told_only_at_the_end(_metadata, MAPS);
 }
 
-/* A thread that lends its own place, or that takes no part, is given none. */
-static void expect_refused(struct __test_metadata *_metadata, bool lends)
+/* A holder that is as @one is given no place. */
+static void expect_refused(struct __test_metadata *_metadata, struct holder one)
 {
 	struct call *lender;
 
 	/* By the lender itself: nothing is lent. */
-	holders[0].lends = lends;
-	holders[0].outsider = !lends;
+	holders[0] = one;
 	start_holder(_metadata, &holders[0], SLEEPS);
 	lender = start_lender(_metadata, &holders[0]);
 	ASSERT_ASLEEP(&holders[0].call);
@@ -479,8 +580,7 @@ static void expect_refused(struct __test_metadata *_metadata, bool lends)
 
 	/* By a holder: the place comes back. */
 	memset(holders, 0, 3 * sizeof(*holders));
-	holders[1].lends = lends;
-	holders[1].outsider = !lends;
+	holders[1] = one;
 	start_holder(_metadata, &holders[1], SLEEPS);
 	holders[0].next = &holders[1];
 	start_holder(_metadata, &holders[0], SWAPS_ON);
@@ -493,15 +593,28 @@ static void expect_refused(struct __test_metadata *_metadata, bool lends)
 
 TEST_F(loan, target_takes_no_part)
 {
-	expect_refused(_metadata, false);
+	expect_refused(_metadata, (struct holder){ .outsider = true });
+}
+
+/* Two processes in one memory have the same private futexes. */
+TEST_F(loan, target_is_of_another_process)
+{
+	expect_refused(_metadata, (struct holder){ .apart = true });
+}
+
+static long take_and_park(struct call *c)
+{
+	if (loan(PR_FUTEX_LOAN_TAKE, NULL))
+		return -1;
+	return futex_swap(c->uaddr, c->val, NULL, NULL, 0);
 }
 
 TEST_F(loan, swap_on_a_shared_futex_gives_it_back)
 {
-	struct call *waiter = &arena->waiter[0], *lender;
+	struct call *waiter = prepare_swap(&arena->waiter[0], &arena->spare, NULL, 0), *lender;
 
-	start(_metadata, prepare_wait(waiter, &arena->spare, 0));
-	ASSERT_ASLEEP(waiter);
+	waiter->enter = take_and_park;
+	START_ASLEEP(waiter);
 	start_holder(_metadata, &holders[0], SHARES);
 	lender = start_lender(_metadata, &holders[0]);
 	ASSERT_TOLD(0, lender);
@@ -699,30 +812,86 @@ TEST_F(loan, holder_waits_for_a_pi_futex)
 	end_holder(_metadata, &holders[0]);
 }
 
-TEST_F(loan, holder_waits_for_a_page)
+/* A page that is not there until serve_page(), or NULL. */
+static void *make_absent_page(struct __test_metadata *_metadata, int *fd)
 {
 	const size_t size = sysconf(_SC_PAGESIZE);
 	struct uffdio_api api = { .api = UFFD_API };
 	struct uffdio_register reg = { .mode = UFFDIO_REGISTER_MODE_MISSING };
-	struct uffdio_zeropage zero = {};
-	int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
 	void *page;
 
-	if (fd < 0)
-		SKIP(return, "no userfaultfd (CONFIG_USERFAULTFD), or not for this user");
+	*fd = syscall(SYS_userfaultfd, O_CLOEXEC);
+	if (*fd < 0)
+		SKIP(return NULL, "no userfaultfd (CONFIG_USERFAULTFD), or not for this user");
 	page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	ASSERT_NE(MAP_FAILED, page);
-	ASSERT_EQ(0, ioctl(fd, UFFDIO_API, &api));
+	EXPECT_NE(MAP_FAILED, page);
+	EXPECT_EQ(0, ioctl(*fd, UFFDIO_API, &api));
 	reg.range.start = (unsigned long)page;
 	reg.range.len = size;
-	ASSERT_EQ(0, ioctl(fd, UFFDIO_REGISTER, &reg));
+	EXPECT_EQ(0, ioctl(*fd, UFFDIO_REGISTER, &reg));
+	return page;
+}
 
+static void serve_page(struct __test_metadata *_metadata, int fd, void *page)
+{
+	struct uffdio_zeropage zero = {
+		.range = { .start = (unsigned long)page, .len = sysconf(_SC_PAGESIZE) },
+	};
+
+	ASSERT_EQ(0, ioctl(fd, UFFDIO_ZEROPAGE, &zero));
+}
+
+TEST_F(loan, holder_waits_for_a_page)
+{
+	int fd;
+	void *page = make_absent_page(_metadata, &fd);
+
+	if (!page)
+		return;
 	holders[0].futex = page;
 	start_holder(_metadata, &holders[0], FAULTS);
 	ASSERT_TOLD(0, start_lender(_metadata, &holders[0]));
-	zero.range = reg.range;
-	ASSERT_EQ(0, ioctl(fd, UFFDIO_ZEROPAGE, &zero));
+	serve_page(_metadata, fd, page);
 	end_holder(_metadata, &holders[0]);
+}
+
+static long write_page(struct call *c)
+{
+	return write(c->arg0, c->arg, 1);
+}
+
+/* Another thread waits for a page in the midst of a write to @file, with its lock. */
+static void wait_for_the_lock_of(struct __test_metadata *_metadata, int file)
+{
+	struct call *owner = prepare(&arena->waker, NULL, 0);
+	int fd;
+
+	ASSERT_LE(0, file);
+	owner->arg = make_absent_page(_metadata, &fd);
+	if (!owner->arg)
+		return;
+	owner->enter = write_page;
+	owner->nr = SYS_write;
+	owner->arg0 = file;
+	START_ASLEEP(owner);
+
+	holders[0].fd = file;
+	start_holder(_metadata, &holders[0], WRITES);
+	ASSERT_TOLD(0, start_lender(_metadata, &holders[0]));
+	EXPECT_FALSE(is_done(owner));
+	serve_page(_metadata, fd, owner->arg);
+	ASSERT_RETURNS(1, 0, owner);
+	end_holder(_metadata, &holders[0]);
+}
+
+TEST_F(loan, holder_waits_for_a_mutex)
+{
+	wait_for_the_lock_of(_metadata, pipes[2][1]);
+}
+
+TEST_F(loan, holder_waits_for_an_rwsem)
+{
+	wait_for_the_lock_of(_metadata, memfd_create("futex_swap_loan", MFD_CLOEXEC));
 }
 
 /* To be preempted is no sleep, and to be stopped is one. */
@@ -800,18 +969,101 @@ TEST_F(loan, process_moved_and_frozen)
 	end_holder(_metadata, &holders[0]);
 }
 
-TEST_F(loan, process_killed)
+/* The process of holder and lender dies, by @sig if that is not 0. */
+static void expect_death(struct __test_metadata *_metadata, enum ending ending, int sig)
 {
 	int status;
 
-	start_host(_metadata, variant->one_cpu ? sched_getcpu() : -1);
-	start_holder(_metadata, &holders[0], SPINS);
+	start_host(_metadata, -1);
+	start_holder(_metadata, &holders[0], ending);
 	start_lender(_metadata, &holders[0]);
 	wait_given(_metadata, &holders[0]);
-	ASSERT_EQ(0, kill(host, SIGKILL));
+	if (!sig)
+		go_on(&holders[0]);
+	else
+		ASSERT_EQ(0, kill(host, sig));
 	ASSERT_EQ(host, waitpid(host, &status, 0));
 	EXPECT_TRUE(WIFSIGNALED(status));
 	host = 0;
+}
+
+/* Then the two are of different groups: the place comes back by a wakeup. */
+TEST_F(loan, holder_moved_alone)
+{
+	struct call *lender;
+	char text[32];
+
+	if ((mkdir("/sys/fs/cgroup/futex_swap_loan", 0755) && errno != EEXIST) ||
+	    !set_group("cgroup.type", "threaded"))
+		SKIP(return, "can't make a control group of threads: %s", strerror(errno));
+	start_holder(_metadata, &holders[0], SPINS);
+	lender = start_lender(_metadata, &holders[0]);
+	wait_given(_metadata, &holders[0]);
+	snprintf(text, sizeof(text), "%d", holders[0].call.tid);
+	ASSERT_TRUE(set_group("cgroup.threads", text));
+	usleep(20000);
+	EXPECT_STILL_ASLEEP(lender);
+	go_on(&holders[0]);
+	ASSERT_TOLD(0, lender);
+	end_holder(_metadata, &holders[0]);
+}
+
+TEST_F(loan, process_killed)
+{
+	expect_death(_metadata, SPINS, SIGKILL);
+}
+
+#define CORES	"/tmp/futex_swap.XXXXXX"
+
+/* From now on cores go into the folder @cores, until remove_cores(). */
+static void allow_cores(struct __test_metadata *_metadata, char *cores)
+{
+	const struct rlimit limit = { .rlim_cur = 1 << 20, .rlim_max = 1 << 20 };
+
+	ASSERT_NE(NULL, mkdtemp(cores));
+	ASSERT_EQ(0, chdir(cores));
+	ASSERT_EQ(0, setrlimit(RLIMIT_CORE, &limit));
+}
+
+static void remove_cores(const char *cores, pid_t pid)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "core.%d", pid);
+	unlink(name);
+	unlink("core");
+	rmdir(cores);
+}
+
+TEST_F(loan, holder_dumps_core)
+{
+	char cores[] = CORES;
+
+	allow_cores(_metadata, cores);
+	expect_death(_metadata, DUMPS, 0);
+	remove_cores(cores, holders[0].call.pid);
+}
+
+/* Another thread does, and the holder has to stop for that. */
+TEST_F(loan, process_dumps_core)
+{
+	char cores[] = CORES;
+
+	allow_cores(_metadata, cores);
+	expect_death(_metadata, SPINS, SIGABRT);
+	remove_cores(cores, holders[0].call.pid);
+}
+
+/* A process in the memory of the holder dumps it, and the holder goes on. */
+TEST_F(loan, memory_of_the_holder_dumped)
+{
+	char cores[] = CORES;
+	int status;
+
+	allow_cores(_metadata, cores);
+	told_only_at_the_end(_metadata, IS_DUMPED);
+	remove_cores(cores, wait(&status));
+	EXPECT_TRUE(WIFSIGNALED(status));
 }
 
 TEST_F(loan, holder_calls_exec)
@@ -821,6 +1073,8 @@ TEST_F(loan, holder_calls_exec)
 	start_host(_metadata, variant->one_cpu ? sched_getcpu() : -1);
 	start_holder(_metadata, &holders[0], EXECS);
 	start_lender(_metadata, &holders[0]);
+	wait_given(_metadata, &holders[0]);
+	go_on(&holders[0]);
 	ASSERT_EQ(host, waitpid(host, &status, 0));
 	EXPECT_TRUE(WIFEXITED(status));
 	EXPECT_EQ(0, WEXITSTATUS(status));
@@ -877,7 +1131,96 @@ TEST_F(loan, lender_is_real_time)
 
 TEST_F(loan, lender_takes_no_place)
 {
-	expect_refused(_metadata, true);
+	expect_refused(_metadata, (struct holder){ .lends = true });
+}
+
+/*
+ * By turns, a timer and a thread on another CPU wake the holder while it goes to sleep. It
+ * may have given the place back by then. If not, it does so in the sleep after that, from
+ * which only the lender wakes it. So the lender is told each time, and once.
+ */
+static struct {
+	futex_t word;
+	futex_t wakes;
+	futex_t told;
+	futex_t ends;
+} race;
+
+static void set_and_wake(futex_t *word, futex_t value)
+{
+	__atomic_store_n(word, value, __ATOMIC_SEQ_CST);
+	futex_wake(word, INT_MAX, FUTEX_PRIVATE_FLAG);
+}
+
+static void *wake_all_the_time(void *arg)
+{
+	pin_to(0, other_cpu);
+	while (!race.ends) {
+		futex_wait(&race.wakes, 0, NULL, FUTEX_PRIVATE_FLAG);
+		set_and_wake(&race.word, race.word + 1);
+	}
+	return NULL;
+}
+
+static long sleep_twice(struct call *c)
+{
+	struct timespec timeout;
+	int i;
+
+	if (loan(PR_FUTEX_LOAN_TAKE, NULL) || prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0))
+		return -1;
+	for (i = 0; !futex_swap(c->uaddr, 0, NULL, NULL, FUTEX_PRIVATE_FLAG) && !race.ends; i++) {
+		timeout = (struct timespec){ .tv_nsec = i % 2 ? NSEC_PER_MSEC : i * 12 };
+		futex_wait(&race.word, race.word, &timeout, FUTEX_PRIVATE_FLAG);
+		while (!race.told)
+			futex_wait(&race.told, 0, NULL, FUTEX_PRIVATE_FLAG);
+	}
+	return 0;
+}
+
+static long lend_to_sleeper(struct call *c)
+{
+	struct timespec soon = { .tv_nsec = 1 }, late = { .tv_sec = 10 };
+	struct call *holder = &holders[0].call;
+	int i;
+
+	if (loan(PR_FUTEX_LOAN_LEND, NULL))
+		return -1;
+	for (i = 0; i < 300; i++) {
+		race.told = 0;
+		if (i % 2)
+			set_and_wake(&race.wakes, 1);
+		if (futex_swap(&arena->own, 0, &late, &holders[0].word, FUTEX_PRIVATE_FLAG) !=
+		    holder->tid)
+			return -1;
+		race.wakes = 0;
+		set_and_wake(&race.told, 1);
+		if (!poll_call(holder, is_asleep) ||
+		    futex_swap(&arena->own, 0, &soon, NULL, FUTEX_PRIVATE_FLAG) != -1)
+			return -1;
+	}
+	return i;
+}
+
+TEST_F(loan, woken_while_it_goes_to_sleep)
+{
+	struct call *lender = prepare(&arena->other, &arena->own, FUTEX_SWAP);
+	struct call *holder = prepare_park(&holders[0].call, &holders[0].word);
+	pthread_t waker;
+
+	ASSERT_EQ(0, pthread_create(&waker, NULL, wake_all_the_time, NULL));
+	holder->enter = sleep_twice;
+	START_ASLEEP(holder);
+	lender->enter = lend_to_sleeper;
+	start(_metadata, lender);
+	while (!is_done(lender))
+		usleep(10000);
+	EXPECT_EQ(300, lender->ret);
+
+	race.ends = 1;
+	set_and_wake(&race.wakes, 1);
+	ASSERT_EQ(0, pthread_join(waker, NULL));
+	end_swapper(_metadata, holder, &holders[0].word, FUTEX_PRIVATE_FLAG);
 }
 
 /*
