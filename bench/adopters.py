@@ -7,6 +7,7 @@ own tests passes unpatched and not with libswitchto.
 """
 
 import argparse
+import fileinput
 import glob
 import json
 import os
@@ -107,9 +108,9 @@ def faults(digests, tests, cut):
             yield f"{where}: run unpatched or here, not in both: " + " ".join(sorted(other))
 
 
-def changed_lines(patch):
-    with open(patch, encoding="utf-8") as file:
-        lines = [line for line in file if re.match(r"[-+](?!--|\+\+)", line)]
+def changed_lines(patches):
+    lines = [line for line in fileinput.input(patches, encoding="utf-8")
+             if re.match(r"[-+](?!--|\+\+)", line)]
     return sum(line[0] == "+" for line in lines), sum(line[0] == "-" for line in lines)
 
 
@@ -204,7 +205,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--title", required=True)
-    parser.add_argument("--patch", required=True)
+    parser.add_argument("--patch", required=True, action="append")
     parser.add_argument("--state", default="", help="date, machine and kernel, in words")
     parser.add_argument("folder")
     args = parser.parse_args()

@@ -116,6 +116,8 @@ def collect_adopters(folder):
         name = os.path.basename(path)[:-5]
         found = kept.read(path)[name]
         had = programs.get(name, found)
+        if had["title"] != found["title"]:  # of another version
+            had = found
         run = {row["unit"] for row in found["rows"]}
         others = [row for row in had["rows"] if row["unit"] not in run]
         if "state" not in found:

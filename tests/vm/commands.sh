@@ -139,15 +139,16 @@ printf 'VERSION = 5\nPATCHLEVEL = 4\nSUBLEVEL = 1\n' > "$scratch/source/Makefile
 expect 1 "wanted the source of Linux 6.12, found '5.4.1'" env KERNEL_SRC="$scratch/source" "$copy/vm/build" --stock
 expect 1 'wanted the kernel source at /nowhere' env KERNEL_SRC=/nowhere "$copy/vm/build" --stock
 
-# Programs of others: one whose source changed, that does not build, that can't be had.
+# Programs of others: one of two releases whose source changed, that does not build, that can't
+# be had.
 cp -r CMakeLists.txt adopters libswitchto tools "$copy/"
 mkdir -p "$copy/adopters/fake" "$copy/build/adopt/fake/fetched/source"
-echo 'deb fake 1 bookworm' > "$copy/adopters/fake/source"
+printf '%s\n' 'deb older 1 bookworm' 'deb fake 1 bookworm' > "$copy/adopters/fake/source"
 echo 'fake 1 ' > "$copy/build/adopt/fake/fetched/.id"
 printf '%s\n' '--- a/file' '+++ b/file' '@@ -1 +1 @@' -old +new > "$copy/adopters/fake/switchto.patch"
 cat > "$copy/adopters/fake/build.sh" << 'END'
 title='Fake 1'
-packages='' variants=unpatched
+packages='' variants=unpatched release=fake
 build() { echo 'error: fake.h: not found'; return 1; }
 END
 echo newer > "$copy/build/adopt/fake/fetched/source/file"
