@@ -25,11 +25,18 @@ CODE_SPAN = re.compile(r'(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)')
 FENCE = re.compile(r'^ {0,3}(`{3,}|~{3,})')
 HEADING = re.compile(r'^ {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*$')
 LINE_OF_FILE = re.compile(r"[\w-]+\.(?:c|h|cpp|hpp|py|sh):\d+")
+LIBRARY = "tests/broken/library/variants"
 # Page, the words around a count, and what is counted: lines of a file.
 COUNTS = (
     ("docs/testing.md", r"of the (\d+) \[broken variants\]", r"\[[\w-]+\]\n",
      ("tests/broken/kernel/variants", "tests/broken/library/variants")),
     ("docs/testing.md", r"of the patches' (\d+) need", r"\[[\w-]+\]\n", ("tests/broken/kernel/variants",)),
+    ("docs/testing.md", r"gcc-core: the core, doors \| (\d+)", r"Caught by: (?!sched_|packets)", (LIBRARY,)),
+    ("docs/testing.md", r"gcc-sched[^|]* \| (\d+)", r"Caught by: sched_(?!torture)", (LIBRARY,)),
+    ("docs/testing.md", r"gcc-packets \| (\d+)", r"Caught by: packets", (LIBRARY,)),
+    ("docs/testing.md", r"vm-torture-sched-2 \| (\d+)", r"Caught by: sched_torture", (LIBRARY,)),
+    ("docs/runs.md", r"`tests/model/run`: (\d+) configurations", r"(?!long-)[a-z]", ("tests/model/configurations",)),
+    ("docs/runs.md", r"each of the (\d+) faults was found", r"[A-Z]", ("tests/model/mutations",)),
 )
 PATCHES, PART_ONE = "kernel/patches", [f"{number:04}" for number in range(2, 8)]
 # The page that has a row for each folder, and where these are.
