@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Locks. A mutex is one word: flags, and the newest of those who wait for it, who form a stack. Who
+ * Locks. A mutex is one word: flags, and the newest waiter. The waiters form a stack. The thread that
  * has the mutex turns the stack round into a list of its own, the oldest first, when that list is
  * empty. So unlock finds the oldest without another lock.
  *
@@ -1057,8 +1057,8 @@ static void take_out(struct switchto_queue *queue, struct queued *queued)
 }
 
 /*
- * Is @queued to be woken, or does its own wait end with an error? The first one to ask decides. Who is
- * to be woken does not touch the queue any more, which may be gone then.
+ * Is @queued to be woken, or does its own wait end with an error? The first one to ask decides. A
+ * waiter that is to be woken does not touch the queue any more, which may be gone then.
  */
 static inline bool queued_claim(struct queued *queued)
 {

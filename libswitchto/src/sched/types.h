@@ -116,7 +116,7 @@ struct switchto_task {
 	struct switchto_entry entry; /* first: the policy's pointer is the task's */
 	_Atomic uint32_t state;
 	atomic_uint cancelled;	/* CANCELLED, and SHIELD for each shield */
-	atomic_uint cancellers; /* who are about to wake it for that */
+	atomic_uint cancellers; /* threads that are about to wake it for that */
 	atomic_bool is_next;	/* woken for a mutex: before its equals, see goes_first() */
 	unsigned char bound;	/* not to be stolen: BY_CALL, BY_SPAWN */
 	unsigned int held;	/* mutexes that it has locked */
@@ -296,7 +296,7 @@ enum { REGION_SHORT, REGION_LONG, REGION_VERY_LONG };
 /* RESTS: between steps, as there is no task. */
 enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_RESTS, MONITOR_ENDS };
 
-/* sched->wants_worker: a slot has found no worker, nor made one; there are as many as there may be. */
+/* sched->wants_worker: a slot has found no worker and could not make one; max_threads are in use. */
 enum { TOO_FEW = 1, TASKS_HELD = 2 };
 
 struct switchto_sched {
