@@ -6,8 +6,9 @@ The file must be one that git knows, or a folder of such. After a # comes the
 anchor of a heading there, as GitHub makes them. No network: links to other
 sites are not checked. And what pages say of the tree is so: none names a line of a file, which the
 next edit moves; the maps have every folder; counts of what is in the tree, and of the lines of patches,
-are right.
+are right; names in the tables of memory orders are in their files.
 """
+import fnmatch
 import glob
 import os
 import re
@@ -125,6 +126,20 @@ def wrong_maps(texts, files):
                 yield f"{page}:1: wanted `{folder}/` of ./{under} in a table, found it in none"
 
 
+def wrong_orders(texts, files):
+    """In the tables of memory orders: each name is in one of the row's files."""
+    page = "docs/memory-order.md"
+    for row in re.findall(r"^\|(.+)\|$", texts[page], re.M):
+        cells = row.split("|")
+        for column, cell in enumerate(cells):
+            names = re.findall(r"`(\w+\.[ch*])`", cell) if column else []
+            code = "".join(open(f, encoding="utf-8").read() for f in files if f.startswith("libswitchto/src/")
+                           and any(fnmatch.fnmatch(os.path.basename(f), name) for name in names))
+            for word in re.findall(r"`(\w+)`", "".join(cells[:column])):
+                if code and not re.search(rf"\b{word}\b", code):
+                    yield f"{page}:1: wanted {word} in {' or '.join(names)}, found it in none"
+
+
 def patch_lines(version, numbers):
     """-> lines that these patches of the series add, and remove"""
     diffs = "".join(text[text.index("\ndiff --git"):] for number in numbers
@@ -193,7 +208,7 @@ def main():
             wrong += 1
             print(f"{page}:{number}: {target}: {fault}")
 
-    for fault in (*wrong_counts(texts), *wrong_maps(texts, files), *wrong_patch_lines(texts)):
+    for fault in (*wrong_counts(texts), *wrong_maps(texts, files), *wrong_orders(texts, files), *wrong_patch_lines(texts)):
         wrong += 1
         print(fault)
     if not links:

@@ -1115,7 +1115,7 @@ int switchto_fsync(int fd);
 
 /* POSIX.1-2008. musl has WEXITED without it, but no siginfo_t. */
 #if defined(WEXITED) && (defined(__GLIBC__) || defined(SI_USER))
-/* A wait for the end of one process (P_PID) ends at once. For others, it looks every 10 ms. */
+/* A wait for the end of one process (P_PID) ends at once. For others, it looks at most every 13 ms. */
 int switchto_waitid(idtype_t idtype, id_t id, siginfo_t *info, int options,
 		    const struct timespec *deadline);
 #endif
