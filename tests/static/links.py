@@ -149,7 +149,7 @@ def patch_lines(version, numbers):
 
 
 def wrong_patch_lines(texts):
-    """In the table of the patches: their numbers, on 7.3 others where it says so."""
+    """In the table of the patches: their numbers, on 7.3 others where it says so. And in the cover letter."""
     page, rows = "docs/kernel.md", 0
     for row in re.findall(r"^\| (\d{4}.*)", texts["docs/kernel.md"], re.M):
         first, *cells = row.split(" | ")
@@ -166,6 +166,14 @@ def wrong_patch_lines(texts):
         yield f"{page}:1: part one: wanted {' and '.join(wanted)} lines, found others"
     if not rows:
         yield f"{page}:1: wanted a table of the patches' lines, found none"
+    page = f"{PATCHES}/7.3/cover-letter"
+    letter = open(page, encoding="utf-8").read()
+    if f"Part one, {wanted[1]} added lines" not in letter:
+        yield f"{page}:1: part one: wanted {wanted[1]} lines, found others"
+    for first, last, *found in re.findall(r"^\t *(\d+)(?:-(\d+))?\t.*\+(\d+) +-(\d+)$", letter, re.M):
+        lines = patch_lines("7.3", [f"{number:04}" for number in range(int(first), int(last or first) + 1)])
+        if tuple(map(int, found)) != lines:
+            yield f"{page}:1: {first}: wanted {lines}, found {found}"
 
 
 def main():
