@@ -80,7 +80,7 @@ static inline void change_attr(struct slot *slot, struct switchto_task *task,
 		slot->sched->policy->change(slot->queue, &task->entry, attr);
 }
 
-/* Ends the sleep of who polls, if it sleeps. */
+/* Ends the sleep of the poller, if it sleeps. */
 void switchto_inbox_wake(struct slot *slot);
 
 /* Is there a task for @slot in another slot? */

@@ -991,7 +991,7 @@ bool switchto_is_in_use(const struct switchto_mutex *mutex)
 }
 
 /*
- * What is locked here is short, and waits for no slot. So who finds it locked waits as a thread does,
+ * What is locked here is short, and waits for no slot. So a task that finds it locked waits as a thread,
  * and keeps its slot: as a task, it would be ready among others, and all that use the object would wait
  * until it has its turn.
  */

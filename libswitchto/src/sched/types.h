@@ -120,7 +120,7 @@ struct switchto_task {
 	atomic_bool is_next;	/* woken for a mutex: before its equals, see goes_first() */
 	unsigned char bound;	/* not to be stolen: BY_CALL, BY_SPAWN */
 	unsigned int held;	/* mutexes that it has locked */
-	int woken_by;		/* 0, ETIMEDOUT, ECANCELED or EBADF: set by who claims it */
+	int woken_by;		/* 0, ETIMEDOUT, ECANCELED or EBADF: set by its claimer */
 	struct slot *slot;
 	struct switchto_sched *sched;
 	struct worker *worker;	    /* NULL: it has not run yet */
@@ -188,7 +188,7 @@ struct worker {
 	struct worker *next_idle, *next; /* among the idle ones; among all */
 	struct switchto_sched *sched;
 	pthread_t pthread;
-	sem_t *begun; /* of who creates it: tid is known */
+	sem_t *begun; /* of its creator: tid is known */
 	int serves;   /* the slot whose dispatcher it is; or RUNS_TASKS */
 	/* Of an idle one: its epoch at the pool's last look, and how many looks found it with that. */
 	uint32_t seen_epoch;
@@ -256,7 +256,7 @@ struct slot {
 	int epoll, event;      /* what it polls, and the eventfd that wakes it */
 	int next_epoll;	       /* will be epoll, when all descriptors are in it; or -1 */
 	atomic_uint strays;    /* events of descriptors that the slot does not poll any more */
-	pthread_mutex_t adds;  /* held by who changes what epoll polls */
+	pthread_mutex_t adds;  /* held to change what epoll polls */
 	struct io_uring *ring; /* NULL: the engine is epoll */
 	bool unsubmitted;      /* the kernel has not taken all that is in the ring */
 
