@@ -6,7 +6,7 @@ The file must be one that git knows, or a folder of such. After a # comes the
 anchor of a heading there, as GitHub makes them. No network: links to other
 sites are not checked. And what pages say of the tree is so: none names a line of a file, which the
 next edit moves; the maps have every folder; counts of what is in the tree, and of the lines of patches,
-are right; names in the tables of memory orders are in their files.
+are right; names in the tables of memory orders are in their files; the files that keep a promise are there.
 """
 import fnmatch
 import glob
@@ -140,6 +140,18 @@ def wrong_orders(texts, files):
                     yield f"{page}:1: wanted {word} in {' or '.join(names)}, found it in none"
 
 
+def wrong_keepers(texts, files):
+    """The files that keep a promise: of the kernel, in the patches; or of the libraries."""
+    page = "SECURITY.md"
+    section = texts[page].partition("### Which files keep a promise")[2].partition("\n#")[0]
+    patched = {f for path in glob.glob(f"{PATCHES}/6.12/*.patch")
+               for f in re.findall(r"^\+\+\+ b/(.*)", open(path, encoding="utf-8").read(), re.M)}
+    keepers = re.findall(r"`([\w/]+\.[ch])`", section)
+    for name in keepers or ["no file"]:
+        if not any(f == name or f.endswith(f"/{name}") for f in patched | {f for f in files if f.startswith("libswitchto/")}):
+            yield f"{page}:1: wanted {name} in {PATCHES}/6.12 or libswitchto/, found it in neither"
+
+
 def patch_lines(version, numbers):
     """-> lines that these patches of the series add, and remove"""
     diffs = "".join(text[text.index("\ndiff --git"):] for number in numbers
@@ -216,7 +228,8 @@ def main():
             wrong += 1
             print(f"{page}:{number}: {target}: {fault}")
 
-    for fault in (*wrong_counts(texts), *wrong_maps(texts, files), *wrong_orders(texts, files), *wrong_patch_lines(texts)):
+    for fault in (*wrong_counts(texts), *wrong_maps(texts, files), *wrong_orders(texts, files), *wrong_keepers(texts, files),
+                  *wrong_patch_lines(texts)):
         wrong += 1
         print(fault)
     if not links:
