@@ -19,6 +19,7 @@ STATE = {"kernel": "", "CPU": "", "hypervisor": "hypervisor ", "SMT": "SMT ", "p
          "load average before": "load average before "}
 PERCENTILES = ("p50", "p99", "p99.9")
 TASKS = "**tasks**, a slot for each CPU"
+LOOPS = ("epoll loop", "io_uring loop", "Boost.Asio")
 PLAIN, APART, MANY, BLOCK, _ = (load[0] for load in LOADS)
 
 
@@ -115,6 +116,13 @@ class Host:
         rate = self.median(load, server, "requests_per_s")
         return rate and f"{rate / self.median(load, THREADS, 'requests_per_s'):.2f}"
 
+    def to_tasks(self, servers):
+        """With 64 and 1,000 connections: the least and the greatest, divided by tasks' requests."""
+        rate = "requests_per_s"
+        ratios = [self.median(load, server, rate) / self.median(load, TASKS, rate)
+                  for load in (PLAIN, MANY) for server in servers]
+        return f"{min(ratios):.1f} to {max(ratios):.1f}"
+
     def figures(self):
         """Those that stand within a line."""
         futex, together = (statistics.median(self.rows[key]["idle"]) for key in (
@@ -126,7 +134,9 @@ class Host:
                 "host-hand-over": f"{hand_over['p50'] / 1000:.1f}",
                 "host-servers-spread": f"{self.data['servers']['spread']}",
                 "host-gain": f"{futex / together:.1f}",
-                "host-64": self.to_threads(PLAIN, TASKS)}
+                "host-64": self.to_threads(PLAIN, TASKS),
+                "host-loops": self.to_tasks(LOOPS),
+                "host-threads": self.to_tasks([THREADS])}
 
     def switches(self):
         rows = []

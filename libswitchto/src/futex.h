@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The futex(2) operations that the library issues: on private futexes, but for those
- * whose name ends in _shared, which door.c uses. Each returns 0 or the error number, but for futex_answer() and
- * futex_wake_hinted(), see there. errno may change.
+ * The futex(2) operations that the libraries issue, on private futexes. Those whose names end in
+ * _shared are on shared ones, for door.c. Each returns 0 or the error number, except futex_answer()
+ * and futex_wake_hinted(), see there. errno may change.
  */
 #ifndef SWITCHTO_FUTEX_H
 #define SWITCHTO_FUTEX_H
@@ -70,7 +70,7 @@ static inline int futex_call(futex_word *word, int op, uint32_t val, const struc
 	return ret < 0 ? (int)-ret : 0;
 }
 
-/* The same of an operation that may sleep. Of FUTEX_SWAP, it can also be minus a TID: see futex_swap(). */
+/* The same of an operation that may sleep. That of FUTEX_SWAP may be minus a TID: futex_swap(). */
 static inline int futex_sleep(futex_word *word, int op, uint32_t val,
 			      const struct timespec *timeout, futex_word *word2, uint32_t val3)
 {
@@ -101,10 +101,10 @@ static inline int futex_wait(futex_word *word, uint32_t val, const struct timesp
 
 /*
  * Wakes at most one sleeper on @wake, by its TID @hint, then sleeps while *word is @val, for
- * @timeout (relative) at most. The sleeper has been woken if the answer is 0, EAGAIN, EINTR or ETIMEDOUT, or
- * if the caller's place has come back: then the answer is minus the TID of the thread that had it,
- * see switchto_lend(). With NULL for @wake it only sleeps, as futex_wait() does, and a hint finds
- * the sleeper.
+ * @timeout (relative) at most. The sleeper has been woken if the answer is 0, EAGAIN, EINTR or
+ * ETIMEDOUT, or minus a TID: then the caller's place has come back from that thread, see
+ * switchto_lend(). With NULL for @wake it only sleeps, as futex_wait() does, and a hint finds the
+ * caller.
  */
 static inline int futex_swap(futex_word *word, uint32_t val, const struct timespec *timeout,
 			     futex_word *wake, uint32_t hint)

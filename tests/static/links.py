@@ -6,8 +6,9 @@ The file must be one that git knows, or a folder of such. After a # comes the
 anchor of a heading there, as GitHub makes them. No network: links to other
 sites are not checked. And what pages say of the tree is so: none names a line of a file, which the
 next edit moves; the maps have every folder; counts of what is in the tree, and of the lines of patches,
-are right.
+are right; names in the tables of memory orders are in their files; the files that keep a promise are there.
 """
+import fnmatch
 import glob
 import os
 import re
@@ -25,11 +26,18 @@ CODE_SPAN = re.compile(r'(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)')
 FENCE = re.compile(r'^ {0,3}(`{3,}|~{3,})')
 HEADING = re.compile(r'^ {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*$')
 LINE_OF_FILE = re.compile(r"[\w-]+\.(?:c|h|cpp|hpp|py|sh):\d+")
+LIBRARY = "tests/broken/library/variants"
 # Page, the words around a count, and what is counted: lines of a file.
 COUNTS = (
     ("docs/testing.md", r"of the (\d+) \[broken variants\]", r"\[[\w-]+\]\n",
      ("tests/broken/kernel/variants", "tests/broken/library/variants")),
     ("docs/testing.md", r"of the patches' (\d+) need", r"\[[\w-]+\]\n", ("tests/broken/kernel/variants",)),
+    ("docs/testing.md", r"gcc-core: the core, doors \| (\d+)", r"Caught by: (?!sched_|packets)", (LIBRARY,)),
+    ("docs/testing.md", r"gcc-sched[^|]* \| (\d+)", r"Caught by: sched_(?!torture)", (LIBRARY,)),
+    ("docs/testing.md", r"gcc-packets \| (\d+)", r"Caught by: packets", (LIBRARY,)),
+    ("docs/testing.md", r"vm-torture-sched-2 \| (\d+)", r"Caught by: sched_torture", (LIBRARY,)),
+    ("docs/runs.md", r"`tests/model/run`: (\d+) configurations", r"(?!long-)[a-z]", ("tests/model/configurations",)),
+    ("docs/runs.md", r"each of the (\d+) faults was found", r"[A-Z]", ("tests/model/mutations",)),
 )
 PATCHES, PART_ONE = "kernel/patches", [f"{number:04}" for number in range(2, 8)]
 # The page that has a row for each folder, and where these are.
@@ -118,6 +126,32 @@ def wrong_maps(texts, files):
                 yield f"{page}:1: wanted `{folder}/` of ./{under} in a table, found it in none"
 
 
+def wrong_orders(texts, files):
+    """In the tables of memory orders: each name is in one of the row's files."""
+    page = "docs/memory-order.md"
+    for row in re.findall(r"^\|(.+)\|$", texts[page], re.M):
+        cells = row.split("|")
+        for column, cell in enumerate(cells):
+            names = re.findall(r"`(\w+\.[ch*])`", cell) if column else []
+            code = "".join(open(f, encoding="utf-8").read() for f in files if f.startswith("libswitchto/src/")
+                           and any(fnmatch.fnmatch(os.path.basename(f), name) for name in names))
+            for word in re.findall(r"`(\w+)`", "".join(cells[:column])):
+                if code and not re.search(rf"\b{word}\b", code):
+                    yield f"{page}:1: wanted {word} in {' or '.join(names)}, found it in none"
+
+
+def wrong_keepers(texts, files):
+    """The files that keep a promise: of the kernel, in the patches; or of the libraries."""
+    page = "SECURITY.md"
+    section = texts[page].partition("### Which files keep a promise")[2].partition("\n#")[0]
+    patched = {f for path in glob.glob(f"{PATCHES}/6.12/*.patch")
+               for f in re.findall(r"^\+\+\+ b/(.*)", open(path, encoding="utf-8").read(), re.M)}
+    keepers = re.findall(r"`([\w/]+\.[ch])`", section)
+    for name in keepers or ["no file"]:
+        if not any(f == name or f.endswith(f"/{name}") for f in patched | {f for f in files if f.startswith("libswitchto/")}):
+            yield f"{page}:1: wanted {name} in {PATCHES}/6.12 or libswitchto/, found it in neither"
+
+
 def patch_lines(version, numbers):
     """-> lines that these patches of the series add, and remove"""
     diffs = "".join(text[text.index("\ndiff --git"):] for number in numbers
@@ -127,7 +161,7 @@ def patch_lines(version, numbers):
 
 
 def wrong_patch_lines(texts):
-    """In the table of the patches: their numbers, on 7.3 others where it says so."""
+    """In the table of the patches: their numbers, on 7.3 others where it says so. And in the cover letter."""
     page, rows = "docs/kernel.md", 0
     for row in re.findall(r"^\| (\d{4}.*)", texts["docs/kernel.md"], re.M):
         first, *cells = row.split(" | ")
@@ -144,6 +178,14 @@ def wrong_patch_lines(texts):
         yield f"{page}:1: part one: wanted {' and '.join(wanted)} lines, found others"
     if not rows:
         yield f"{page}:1: wanted a table of the patches' lines, found none"
+    page = f"{PATCHES}/7.3/cover-letter"
+    letter = open(page, encoding="utf-8").read()
+    if f"Part one, {wanted[1]} added lines" not in letter:
+        yield f"{page}:1: part one: wanted {wanted[1]} lines, found others"
+    for first, last, *found in re.findall(r"^\t *(\d+)(?:-(\d+))?\t.*\+(\d+) +-(\d+)$", letter, re.M):
+        lines = patch_lines("7.3", [f"{number:04}" for number in range(int(first), int(last or first) + 1)])
+        if tuple(map(int, found)) != lines:
+            yield f"{page}:1: {first}: wanted {lines}, found {found}"
 
 
 def main():
@@ -186,7 +228,8 @@ def main():
             wrong += 1
             print(f"{page}:{number}: {target}: {fault}")
 
-    for fault in (*wrong_counts(texts), *wrong_maps(texts, files), *wrong_patch_lines(texts)):
+    for fault in (*wrong_counts(texts), *wrong_maps(texts, files), *wrong_orders(texts, files), *wrong_keepers(texts, files),
+                  *wrong_patch_lines(texts)):
         wrong += 1
         print(fault)
     if not links:

@@ -8,10 +8,11 @@
  * with switchto_switch(): on a kernel with FUTEX_SWAP that is a hand-off of the CPU.
  *
  * Tasks share data as threads do: with locks or atomics, also if the scheduler has only one slot.
- * So that no task stops the others, a task loses its slot when it blocks in another call for some
- * milliseconds, or computes for longer than a slice (10 ms, see struct switchto_sched_options). It
- * goes on beside the other tasks of the slot, until its next call of this library that may wait, or
- * spawns. A call that has nothing to wait for, such as switchto_mutex_lock() of a free mutex, or
+ * So that no task stops the others, a task loses its slot when it blocks in another call, or computes
+ * for longer than a slice (10 ms, see struct switchto_sched_options). A block is noticed at once if
+ * the kernel tells of it, else within some milliseconds: switchto_sched_create(). The task goes on
+ * beside the other tasks of the slot, until its next call of this library that may wait, or spawns. A
+ * call that has nothing to wait for, such as switchto_mutex_lock() of a free mutex, or
  * switchto_sem_post(), may not count.
  *
  * The thread of a task that waits may wait for the events of its whole slot, until another task is
@@ -166,8 +167,7 @@ struct switchto_policy {
 	void (*end)(void *queue, const struct switchto_entry *entry);
 	/*
 	 * Takes an entry out for another slot and returns it, or NULL. After NULL it is not asked for
-	 * a while, 13 ms at most. If this member is NULL, the
-	 * policy can't be used with SWITCHTO_STEAL.
+	 * a while, 13 ms at most. If this member is NULL, the policy can't be used with SWITCHTO_STEAL.
 	 */
 	struct switchto_entry *(*steal)(void *queue);
 	/*
@@ -234,10 +234,10 @@ extern const struct switchto_policy switchto_edf;
 
 /*
  * Shares of the slot's time by weight. Nobody starves. A task that is woken for a mutex runs sooner, as
- * with switchto_priority, and pays for its time as ever. It reads the clock at every switch. It can't
- * be used with SWITCHTO_STEAL: shares hold within one slot only. What a task computes beside its slot,
- * after a slice or in a blocking region, is not charged to it. So tasks that compute for much longer
- * than a slice at a time get equal shares, if there are CPUs for them.
+ * with switchto_priority, and its time is charged all the same. The policy reads the clock at every
+ * switch. It can't be used with SWITCHTO_STEAL: shares hold within one slot only. A task is not charged
+ * for what it computes beside its slot, after a slice or in a blocking region. So tasks that compute
+ * for much longer than a slice at a time get equal shares, if there are CPUs for them.
  */
 extern const struct switchto_policy switchto_fair;
 
@@ -516,8 +516,8 @@ int switchto_sched_fd(struct switchto_sched *sched);
  * more. The threads end, so destructors of thread-local variables run. There, @sched can't be used.
  *
  * Return: 0, or -1 and errno: EBUSY, switchto_sched_run() has not returned, or there are tasks, or
- * another call destroys it;
- * EDEADLK, the caller is a function of another scheduler's policy; EINVAL, @sched is NULL.
+ * another call destroys it; EDEADLK, the caller is a function of another scheduler's policy; EINVAL,
+ * @sched is NULL.
  */
 int switchto_sched_destroy(struct switchto_sched *sched);
 
@@ -597,9 +597,9 @@ int switchto_task_set_attr(struct switchto_task *task, const struct switchto_tas
  * Tasks and other threads may call it. What the task wrote is seen afterwards.
  *
  * Return: 0, or -1 and errno: EDEADLK, @task is the caller, or a task that joins the caller (a longer
- * circle waits for ever); EINVAL, another call joins it already, it
- * is detached, @task is NULL, or the handle was given back and no later task has it; ECANCELED; EPERM,
- * a task of the parent in the child of a fork(). After an error the handle is still the caller's.
+ * circle waits for ever); EINVAL, another call joins it already, it is detached, @task is NULL, or the
+ * handle was given back and no later task has it; ECANCELED; EPERM, a task of the parent in the child
+ * of a fork(). After an error the handle is still the caller's.
  */
 int switchto_join(struct switchto_task *task);
 
@@ -1117,7 +1117,7 @@ int switchto_fsync(int fd);
 
 /* POSIX.1-2008. musl has WEXITED without it, but no siginfo_t. */
 #if defined(WEXITED) && (defined(__GLIBC__) || defined(SI_USER))
-/* A wait for the end of one process (P_PID) ends at once. For others, it looks every 10 ms. */
+/* A wait for the end of one process (P_PID) ends at once. For others, it looks at most every 13 ms. */
 int switchto_waitid(idtype_t idtype, id_t id, siginfo_t *info, int options,
 		    const struct timespec *deadline);
 #endif

@@ -139,22 +139,20 @@ static inline int park(struct thread *me, uint32_t waiting, const struct timespe
  *			taken already): then sleep again
  *	EAGAIN		the word was no longer WAITING: there is a resume, or
  *			this is a child that a handler forked
- *	EINTR		a handler ran: sleep again. FUTEX_SWAP can't be restarted
- *			as a whole, so the kernel says this even if the handler
- *			was installed with SA_RESTART, and FUTEX_WAIT without
- *			SA_RESTART only. No handler ends a wait, so that there is
- *			one rule: for FUTEX_WAIT to say it, too, takes a timer,
- *			501 insn (BM_SwitchTo, wake-wait, -icount)
+ *	EINTR		a handler ran: sleep again. From FUTEX_SWAP it comes after any
+ *			handler, from FUTEX_WAIT only without SA_RESTART. So the one
+ *			rule for both is: no handler ends a wait. The other rule would
+ *			take a timer in FUTEX_WAIT, 501 insn (BM_SwitchTo, wake-wait,
+ *			-icount)
  *	ETIMEDOUT	give up, unless a resume came in that instant: then
  *			return it, not the error
  *	-TID		the same, of a thread that lends: its place is back
  *
  * Or the answer comes from a seccomp filter that was added after the backend was chosen, and there
- * was no sleep (ETIMEDOUT without a deadline can only be such an answer). So the next sleep is in
- * FUTEX_WAIT, where each wake-up finds the thread, though no hint does: otherwise a filter that
- * makes up answers to FUTEX_SWAP could keep this loop busy. To a thread that takes part in loans, a
- * place comes only in FUTEX_SWAP: so that sleeps there again and again, after many handlers, too, and
- * once in a while for a millisecond in FUTEX_WAIT.
+ * was no sleep (ETIMEDOUT without a deadline can only be such an answer). Such a filter could keep
+ * this loop busy. So the next sleep is in FUTEX_WAIT, where each wake-up finds the thread, though no
+ * hint does. A thread that takes part in loans gets a place only in FUTEX_SWAP. So it sleeps there
+ * again, and in FUTEX_WAIT for a millisecond after each SLEEPS_IN_SWAP sleeps.
  */
 enum { SLEEPS_IN_SWAP = 100, NAP = 1000000 };
 

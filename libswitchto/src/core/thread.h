@@ -75,19 +75,19 @@ _Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2,
 struct thread {
 	_Alignas(64) futex_word word;
 	/*
-	 * A pending resume for a thread that is not registered yet: the resumer's TID, and
-	 * above it an identity of the thread, for it belongs to that one and
-	 * not to the TID. EARLY_NONE if there is none, EARLY_CLOSED while the
-	 * thread is registered: its word is the place then.
+	 * A pending resume for a thread that is not registered yet: the resumer's TID, and above it
+	 * an identity of the thread, since the resume belongs to the thread and not to its TID.
+	 * EARLY_NONE if there is none. EARLY_CLOSED while the thread is registered: then a resume
+	 * goes to the word.
 	 */
 	_Atomic uint64_t early;
 
 	/* Of place.h: when it was last switched to, in ms; the phase of its chain. */
 	_Atomic uint32_t given, phase;
-	/* When it looked, in ms, for how long it had run, and waited for a CPU, in us. */
+	/* Its last look: when, in ms; for how long it had run, and waited for a CPU by then, in us. */
 	uint32_t looked, ran, waited;
 	_Atomic uint32_t moved; /* when it was last bound, in ms */
-	/* That it is bound to, + 1; 0: to none; negative: that is not for it. */
+	/* The CPU to which it is bound, + 1; 0: none; negative: one to which it can't be bound. */
 	_Atomic int32_t cpu;
 	atomic_uchar place;		   /* SWITCHTO_FREE and so on */
 	unsigned char place_before, forks; /* before a fork; how many are being made */

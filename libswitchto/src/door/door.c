@@ -5,8 +5,7 @@
  *
  *  - nothing that is kept in the handle comes from there, but for the TID of a call;
  *  - a value is read once, checked, and used; no value is an index or an address;
- *  - no loop lasts longer for what is found there, but that each turn took a write or a wake-up
- *    of the other side, and a deadline is looked at in each turn.
+ *  - each turn of a loop takes a write or a wake-up by the other side, and looks at the deadline.
  *
  * The memory
  * ----------

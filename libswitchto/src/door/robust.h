@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Words in shared memory that the kernel changes when the calling thread ends, is killed or
- * calls execve() as the first thread of its process: if such a word has the thread's TID in FUTEX_TID_MASK, the kernel replaces the TID
- * by FUTEX_OWNER_DIED, and wakes one waiter if FUTEX_WAITERS is set (a robust futex,
- * Documentation/locking/robust-futex-ABI.rst).
+ * Words in shared memory that the kernel changes when the calling thread ends, is killed, or calls
+ * execve() as the first thread of its process (a robust futex,
+ * Documentation/locking/robust-futex-ABI.rst). If such a word has the thread's TID in
+ * FUTEX_TID_MASK, the kernel replaces the TID by FUTEX_OWNER_DIED, and wakes one waiter if
+ * FUTEX_WAITERS is set.
  *
  * The kernel knows the words by a list in the thread's memory, and the C library owns the list:
  * its entries are robust mutexes. An entry must not be in the shared memory, where the other side

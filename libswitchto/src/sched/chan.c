@@ -2,13 +2,14 @@
 /*
  * Channels. A send copies its item into the buffer, or straight to a receiver that waits.
  *
- * Who waits has a node in each channel that it waits for, and one party. Who finds a node claims
- * its party first: that decides for which of its channels it is done. switchto_select() holds the
- * locks of all its channels while it looks, so nobody claims it meanwhile.
+ * A call that waits has a node in each channel that it waits for, and one party. Another call that
+ * finds a node claims the party first: that decides for which of its channels the party is done.
+ * switchto_select() holds the locks of all its channels while it looks, so nobody claims its party
+ * meanwhile.
  *
- * A claim takes the node out, and wakes its party when it is done with the channel. The woken one does
- * not touch this channel any more: the other side may have destroyed it. From all other channels only
- * their party takes its nodes out. Until then nobody can destroy these.
+ * The claimer takes the node out, and wakes the party when it is done with the channel. The woken call
+ * does not touch this channel any more: the other side may have destroyed it. From all other channels
+ * the party takes its nodes out itself. Until then nobody can destroy these.
  */
 #define _GNU_SOURCE
 #include "request.h"
@@ -220,7 +221,7 @@ int switchto_chan_close(struct switchto_chan *chan)
 	return again ? switchto_dispatch_fail(EPIPE) : spent_by(switchto_current);
 }
 
-/* The channel of @cases, if it has one, after @last in the order of addresses, or NULL: all are locked in it. */
+/* The next channel of @cases after @last, in the order of addresses, in which they are locked; or NULL. */
 static struct switchto_chan *next_chan(struct switchto_case *cases, size_t count,
 				       const struct switchto_chan *last)
 {

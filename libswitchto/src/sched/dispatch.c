@@ -4,7 +4,7 @@
 #include "poll.h"
 #include "ring.h"
 
-/* slot->spare where threads are counted: each is for any slot. */
+/* Value of slot->spare if there is a limit of threads: an idle thread is for any slot then. */
 #define NO_SPARE ((struct worker *)1)
 
 static inline bool is_spare(const struct worker *spare)
@@ -222,8 +222,8 @@ static __attribute__((noinline)) struct switchto_entry *poll_again(struct slot *
 }
 
 /*
- * What lasts for a quarter of LOOK, if @full lasted for @passed. But twice as much at most: what comes
- * next may take longer.
+ * The budget that lasts for a quarter of LOOK, if @full lasted for @passed. At most twice @full, as the
+ * next jobs may take longer.
  */
 static int next_budget(int full, nsec_t passed)
 {
@@ -399,7 +399,7 @@ __attribute__((noinline)) struct worker *switchto_dispatch_begin(struct slot *sl
 	return slot->dispatcher;
 }
 
-/* The spare worker of a slot whose task computes, or NULL. The other slots that sleep end that. */
+/* The spare worker of a slot whose task computes, or NULL. Wakes the slots that sleep. */
 static struct worker *take_from_others(struct slot *slot)
 {
 	struct switchto_sched *sched = slot->sched;
@@ -466,8 +466,8 @@ bool switchto_dispatch_make(struct worker *me)
 	if (worker) {
 		/*
 		 * A place can be lent only to a thread that waits in a swap, as a new one does not
-		 * yet. And who has the slot without the loan passes none on: then the kernel would
-		 * tell of nobody.
+		 * yet. A thread that has the slot without the loan passes none on: then the kernel
+		 * would tell of nobody.
 		 */
 		if (worker->gives_back && !hand_over(me, slot, worker, false))
 			return false;

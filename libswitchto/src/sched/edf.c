@@ -46,7 +46,7 @@ static bool is_sooner(const struct timespec *a, const struct timespec *b)
 	return is_deadline(a) && (!is_deadline(b) || is_earlier(a, b));
 }
 
-/* One that can't be is the latest. */
+/* An invalid deadline counts as the latest. */
 static void limit(struct switchto_task_attr *attr)
 {
 	if (switchto_deadline(&attr->deadline) < 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The queue of a slot, which is its policy's, and the inbox: a stack, by which others put tasks into
- * that queue. Who polls empties it, and sleeps no longer once something is in it.
+ * that queue. The poller empties it, and sleeps no longer once something is in it.
  */
 #ifndef SWITCHTO_SCHED_INBOX_H
 #define SWITCHTO_SCHED_INBOX_H
@@ -58,8 +58,8 @@ void switchto_inbox_end(struct slot *slot);
 /* All of the inbox into the queue, inside of @slot. */
 void switchto_inbox_empty(struct slot *slot);
 /*
- * What is no task, but says that one is to have other attributes: task is a copy of what says whose they
- * are. Freed when that is done.
+ * New attributes of the task @whose, on their way to its slot in the place of a task. @serial tells
+ * whether @whose is still that task. Freed when the change is made.
  */
 struct change {
 	struct switchto_task task; /* entry.attr: the new ones; next, why */
@@ -80,7 +80,7 @@ static inline void change_attr(struct slot *slot, struct switchto_task *task,
 		slot->sched->policy->change(slot->queue, &task->entry, attr);
 }
 
-/* Ends the sleep of who polls, if it sleeps. */
+/* Ends the sleep of the poller, if it sleeps. */
 void switchto_inbox_wake(struct slot *slot);
 
 /* Is there a task for @slot in another slot? */

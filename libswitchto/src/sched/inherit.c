@@ -2,10 +2,10 @@
 #define _GNU_SOURCE
 #include "inherit.h"
 
-/* A chain of more tasks passes nothing on: so one that a policy's inherit makes endless ends. */
+/* A longer chain passes nothing on, so that it ends even if a policy's inherit never settles. */
 enum { LONGEST_CHAIN = 1024 };
 
-/* That of @task, which has begun, and has not ended. */
+/* What @task inherits: the task has begun, and has not ended. */
 static struct inherit *of_task(struct switchto_task *task)
 {
 	if (!task->inherit) {

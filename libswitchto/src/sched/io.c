@@ -379,7 +379,7 @@ struct receipt {
 };
 
 /*
- * The next part. Who sent it is asked before it is taken. In the answer is no room for descriptors,
+ * The next part. Its sender is asked for before it is taken. That answer has no room for descriptors,
  * which says whether there are any.
  */
 static long receive_part(const struct request *r)

@@ -4,13 +4,13 @@
  * slot at its first use, and stays there until it is closed: so a wait for it needs no system call of
  * its own.
  *
- * Who may close a descriptor: anybody, also with close(2), of which nobody tells. Then its number may
- * be another one's. But epoll knows: EPOLL_CTL_MOD fails if the number's descriptor is not the one
- * that was added. So marks are verified: the monitor does it for those in which tasks wait.
+ * Any thread may close a descriptor, also with close(2), which the layer does not see. Then the number
+ * may belong to another descriptor. But epoll knows: EPOLL_CTL_MOD fails if the number's descriptor is
+ * not the one that was added. So the monitor verifies the marks in which tasks wait.
  *
  * A descriptor that was closed, but not everywhere (dup(2), fork(2)), stays in the epoll instance.
- * There it is a stray: nothing can remove it, and level-triggered, it may be reported for ever. Then
- * the slot makes a new instance, with all that it should have: poll.c.
+ * There it is a stray: nothing can remove it, and it may be reported for ever if it is level-triggered.
+ * Then the slot makes a new instance, with all that it should have: poll.c.
  */
 #define _GNU_SOURCE
 #include "mark.h"
@@ -26,7 +26,7 @@
 
 /*
  * All marks, in leaves that stay until the program ends: any thread may look at them at any time.
- * Nothing else does, so the pages of those that nobody uses cost nothing.
+ * Pages whose marks nobody uses cost nothing.
  */
 _Atomic(struct mark *) switchto_marks[LEAVES];
 

@@ -80,9 +80,9 @@ static inline void wake_first(struct direction *direction)
 }
 
 /*
- * May a read wait before it makes a call, if the slot knows that nothing is there? Only after another read has
- * succeeded or said EAGAIN: a read of a listening socket fails at once. And only of a stream: whether a read of
- * an eventfd fails depends on the size.
+ * May a read wait before it makes a call, if the slot knows that nothing is there? Only after another
+ * read has succeeded or said EAGAIN: a read of a listening socket fails at once. And only of a stream:
+ * whether a read of an eventfd fails depends on the size.
  */
 enum { NEVER_FIRST, NOT_YET_FIRST, WAITS_FIRST };
 

@@ -194,7 +194,7 @@ static nsec_t watch_owner(struct slot *slot, uint32_t owner, nsec_t now, const s
 
 	if (cpu == seen->cpu)
 		return cpu < 0 ? pace->busy : watch_still(slot, owner, now, pace, tid, slow);
-	/* Less than half of the CPU: it may block often and briefly. A second look soon after this one sees that. */
+	/* Less than half of the CPU: it may block often and briefly. A second look soon sees that. */
 	blocks = cpu - seen->cpu < (now - seen->since) / 2;
 	seen->cpu = cpu;
 	seen->since = now;

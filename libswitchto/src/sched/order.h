@@ -6,7 +6,7 @@
 #include "types.h"
 
 /*
- * @entry comes into the queue: before its equals? So is a task that was woken for a mutex, or given one.
+ * Does @entry go into the queue before its equals? It does if it was woken for a mutex, or given one.
  * Else each of its equals may begin before it, and block on the mutex. After WOKEN_LIMIT in a row one of
  * the others has its turn.
  */

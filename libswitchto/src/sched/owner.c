@@ -45,7 +45,7 @@ void switchto_owner_begin(struct worker *me, struct slot *slot)
 
 void switchto_owner_grant(struct worker *worker, struct slot *slot)
 {
-	/* Who has been granted it may be gone next: a step's caller. */
+	/* The worker may be gone once it has been granted the slot: a step's caller. */
 	const pid_t tid = worker->tid;
 
 	begin(worker, slot);

@@ -184,10 +184,10 @@ void switchto_owner_begin(struct worker *me, struct slot *slot);
 /* @me has no slot: waits until it is given one. False if it is to end. */
 bool switchto_owner_await(struct worker *me);
 /*
- * @me, a dispatcher, was told that thread @tid has blocked: takes the slot from it. False: that has
- * passed the slot on meanwhile, or is inside, or alone. Then the slot has no loan until a dispatcher runs
- * again, and the monitor sees who blocks. So it is, unknown to the layer, while the loan is with a
- * thread that has switched to one which was not asleep yet.
+ * @me, a dispatcher, was told that thread @tid has blocked: takes the slot from it. False: the thread
+ * has passed the slot on meanwhile, or is inside, or alone. Then the slot has no loan until a dispatcher
+ * runs again, and the monitor sees who blocks. The same holds, unknown to the layer, after a switch to
+ * a thread that was not asleep yet: the loan stays with the thread that switched.
  */
 bool switchto_owner_reclaim(struct worker *me, pid_t tid);
 /* Waits for its slot, which was taken: inside afterwards. */

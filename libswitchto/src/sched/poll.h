@@ -19,7 +19,8 @@ void switchto_poll_end(struct slot *slot);
 int switchto_poll_show(struct slot *slot, int epoll);
 
 /*
- * Waits for events for @timeout, NEVER without a limit, and makes ready who waits for them: inside.
+ * Waits for events for @timeout, NEVER without a limit, and makes the tasks ready that wait for them:
+ * inside.
  * @looks: few events, as there are ready tasks. How many there were, or less than 0.
  */
 long switchto_poll_events(struct slot *slot, nsec_t timeout, bool looks);

@@ -212,7 +212,7 @@ void switchto_stats_taken(const struct slot *slot, uint32_t owner)
 	atomic_store(&task->worker->lost.when, ownership(slot, epoch_of(owner)));
 }
 
-/* The one who has taken the slot may come later. */
+/* The thread that has taken the slot may note that only after this. */
 void switchto_stats_regain(struct worker *me)
 {
 	atomic_store(&me->lost.back, ownership(me->slot, me->epoch));

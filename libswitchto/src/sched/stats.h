@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * What a scheduler offers to tools/switchto-top, if SWITCHTO_STATS is 1: a memfd that the tool finds in
- * /proc/PID/fd. So only those that may look into the process can open it, and it is gone with the
- * process, or its next exec. The monitor writes it when a reader has asked, and when it begins, rests or ends.
- * The scheduler measures for it, as with SWITCHTO_MEASURE, and notes which tasks have lost their slots.
+ * /proc/PID/fd. Only those that may look into the process can open it, and it is gone with the process,
+ * or its next exec. The monitor writes it when a reader has asked, and when the monitor begins, rests or
+ * ends. The scheduler measures for it, as with SWITCHTO_MEASURE, and notes which tasks have lost their
+ * slots.
  */
 #ifndef SWITCHTO_SCHED_STATS_H
 #define SWITCHTO_SCHED_STATS_H

@@ -212,7 +212,7 @@ static int begin_step(struct worker *me, struct slot *slot)
 	steps->caller.worker = me;
 	steps->until = 0;
 	steps->over = steps->holds_back = false;
-	/* After a run. Who destroys another scheduler is to wait for this step, too. */
+	/* After a run. The destruction of another scheduler is to wait for this step, too. */
 	atomic_store(&slot->sched->over, false);
 	return 0;
 }

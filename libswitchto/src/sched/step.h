@@ -6,9 +6,9 @@
  * scheduler's: when no task is ready, or a step has lasted for LOOK, it gives a pseudo task, whose worker
  * is the caller. So the calls of tasks know nothing of steps.
  *
- * Between steps nobody owns the slot, and its word stays INSIDE: nobody can take it. It is asleep: who
- * puts a task into its inbox writes to its eventfd. The program polls an epoll instance around that of
- * the slot, which changes with strays, and around a timer for the earliest deadline.
+ * Between steps nobody owns the slot, and its word stays INSIDE: nobody can take it. It is asleep: a
+ * thread that puts a task into its inbox writes to its eventfd. The program polls an epoll instance
+ * around that of the slot, which changes with strays, and around a timer for the earliest deadline.
  */
 #ifndef SWITCHTO_SCHED_STEP_H
 #define SWITCHTO_SCHED_STEP_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Locks. A mutex is one word: flags, and the newest of those who wait for it, who form a stack. Who
+ * Locks. A mutex is one word: flags, and the newest waiter. The waiters form a stack. The thread that
  * has the mutex turns the stack round into a list of its own, the oldest first, when that list is
  * empty. So unlock finds the oldest without another lock.
  *
@@ -995,7 +995,7 @@ bool switchto_is_in_use(const struct switchto_mutex *mutex)
 }
 
 /*
- * What is locked here is short, and waits for no slot. So who finds it locked waits as a thread does,
+ * What is locked here is short, and waits for no slot. So a task that finds it locked waits as a thread,
  * and keeps its slot: as a task, it would be ready among others, and all that use the object would wait
  * until it has its turn.
  */
@@ -1061,8 +1061,8 @@ static void take_out(struct switchto_queue *queue, struct queued *queued)
 }
 
 /*
- * Is @queued to be woken, or does its own wait end with an error? The first one to ask decides. Who is
- * to be woken does not touch the queue any more, which may be gone then.
+ * Is @queued to be woken, or does its own wait end with an error? The first one to ask decides. A
+ * waiter that is to be woken does not touch the queue any more, which may be gone then.
  */
 static inline bool queued_claim(struct queued *queued)
 {

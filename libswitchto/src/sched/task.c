@@ -110,7 +110,7 @@ static ALWAYS_INLINE int spawn_on(struct switchto_sched *sched, int which, task_
 	atomic_store(&task->state, 0);
 	task->bound = which >= 0 || which == SWITCHTO_THIS ? BY_SPAWN : 0;
 	atomic_store_explicit(&task->is_next, false, memory_order_relaxed);
-	/* A release: who sees it sees the serial number. */
+	/* A release: a thread that sees it sees the serial number. */
 	__atomic_store_n(&task->slot, slot_for(sched, which), __ATOMIC_RELEASE);
 	if (task_out)
 		*task_out = task;

@@ -429,7 +429,7 @@ static uint64_t time_of(const struct trace *trace)
 	return trace->ticks ? counter() : (uint64_t)switchto_now();
 }
 
-/* A child that has not reached its exec yet has the file open, too, so close() alone does not end the lock. */
+/* close() alone does not end the lock: a child that has not reached its exec has the file open, too. */
 static void give_up_file(int fd)
 {
 	flock(fd, LOCK_UN);
@@ -561,9 +561,9 @@ static int begin(const char *path, size_t bytes)
 }
 
 /*
- * What is still written goes nowhere: head of this file's comment. If there is no memory for that, it goes
- * into the file, which stays open and locked: another trace would cut it off. @unlocks: not in the child of
- * a fork, whose parent has the same lock.
+ * Events that are still written go nowhere: trace.h. If there is no memory for that, they go into the
+ * file, which stays open and locked: another trace would cut it off. @unlocks: not in the child of a
+ * fork, whose parent has the same lock.
  */
 static void detach(const struct trace *trace, bool unlocks)
 {

@@ -125,11 +125,11 @@ struct switchto_task {
 	struct switchto_entry entry; /* first: the policy's pointer is the task's */
 	_Atomic uint32_t state;
 	atomic_uint cancelled;	/* CANCELLED, and SHIELD for each shield */
-	atomic_uint cancellers; /* who are about to wake it for that */
+	atomic_uint cancellers; /* threads that are about to wake it for that */
 	atomic_bool is_next;	/* woken for a mutex: before its equals, see goes_first() */
 	unsigned char bound;	/* not to be stolen: BY_CALL, BY_SPAWN */
 	unsigned int held;	/* mutexes that it has locked */
-	int woken_by;		/* 0, ETIMEDOUT, ECANCELED or EBADF: set by who claims it */
+	int woken_by;		/* 0, ETIMEDOUT, ECANCELED or EBADF: set by its claimer */
 	struct slot *slot;
 	struct switchto_sched *sched;
 	struct worker *worker;	    /* NULL: it has not run yet */
@@ -197,7 +197,7 @@ struct worker {
 	struct worker *next_idle, *next; /* among the idle ones; among all */
 	struct switchto_sched *sched;
 	pthread_t pthread;
-	sem_t *begun; /* of who creates it: tid is known */
+	sem_t *begun; /* of its creator: tid is known */
 	int serves;   /* the slot whose dispatcher it is; or RUNS_TASKS */
 	/* Of an idle one: its epoch at the pool's last look, and how many looks found it with that. */
 	uint32_t seen_epoch;
@@ -265,7 +265,7 @@ struct slot {
 	int epoll, event;      /* what it polls, and the eventfd that wakes it */
 	int next_epoll;	       /* will be epoll, when all descriptors are in it; or -1 */
 	atomic_uint strays;    /* events of descriptors that the slot does not poll any more */
-	pthread_mutex_t adds;  /* held by who changes what epoll polls */
+	pthread_mutex_t adds;  /* held to change what epoll polls */
 	struct io_uring *ring; /* NULL: the engine is epoll */
 	bool unsubmitted;      /* the kernel has not taken all that is in the ring */
 
@@ -305,7 +305,7 @@ enum { REGION_SHORT, REGION_LONG, REGION_VERY_LONG };
 /* RESTS: between steps, as there is no task. */
 enum { MONITOR_RUNS, MONITOR_SLEEPS, MONITOR_RESTS, MONITOR_ENDS };
 
-/* sched->wants_worker: a slot has found no worker, nor made one; there are as many as there may be. */
+/* sched->wants_worker: a slot has found no worker and could not make one; max_threads are in use. */
 enum { TOO_FEW = 1, TASKS_HELD = 2 };
 
 struct switchto_sched {

@@ -86,7 +86,7 @@ void switchto_waiter_fire(struct slot *inside, struct waiter *waiter)
 	if (inside && task) {
 		fire(inside, waiter);
 	} else if (!task) {
-		/* A wake-up too many, of who uses the memory next, does no harm. */
+		/* A wake-up too many, of the next user of the memory, does no harm. */
 		atomic_store(&waiter->fired, true);
 		switchto_futex_wake(&waiter->fired);
 	} else if (likely(me && me->sched == task->sched && try_enter(me))) {

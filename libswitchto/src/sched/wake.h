@@ -4,9 +4,9 @@
  * tells others that it waits, or looks whether what it waits for has happened. Then it sleeps
  * (sleep.h): it picks the next task and hands the slot over.
  *
- * Who wakes it claims it first, by taking PARKED or WAITING away, and makes it ready after that. So
- * one of several that would wake it does. The task may be claimed before it has picked, and may pick
- * itself: then it returns without a switch.
+ * A waker claims the task first, by taking PARKED or WAITING away, and makes it ready after that. So
+ * only one of several wakers does. The task may be claimed before it has picked, and may pick itself:
+ * then it returns without a switch.
  *
  * A task that waits for a mutex is LOCKING, and nobody claims it: the thread that gives it the
  * mutex makes it ready, once.
@@ -83,8 +83,8 @@ static ALWAYS_INLINE int ready(struct worker *me, struct switchto_task *task,
 }
 
 /*
- * Claims @task, and makes it ready. @inside as for switchto_wake_ready(). Who comes late finds the
- * task in another sleep: only WAITING takes no harm from that.
+ * Claims @task, and makes it ready. @inside as for switchto_wake_ready(). A late caller may find the
+ * task in another sleep. Only WAITING takes no harm from that.
  */
 static ALWAYS_INLINE bool task_wake(struct slot *inside, struct switchto_task *task, uint32_t how,
 				    int woken_by, enum switchto_reason why)

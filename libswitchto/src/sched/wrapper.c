@@ -46,7 +46,7 @@ static struct switchto_entry *running(const struct wrapper *wrapper)
 	return atomic_load_explicit(&wrapper->running, memory_order_relaxed);
 }
 
-/* Who ran until now, or that nobody did. */
+/* The time until now is the running task's, or idle. */
 static void charge(struct wrapper *wrapper, nsec_t now)
 {
 	struct switchto_task *task = (struct switchto_task *)running(wrapper);
