@@ -114,6 +114,7 @@ struct performance {
 	bool late;	  /* the deadline has passed: that call is the last one */
 	bool passes;	  /* the turn on, as what there is is not for this call */
 	bool was_listed;  /* for a turn */
+	bool cleared;	  /* UNREAD, before the next call */
 	uintptr_t passed; /* the word when it did so */
 	unsigned int naps;
 };
@@ -317,6 +318,21 @@ static inline void may_wait_next_time(struct mark *mark)
 		atomic_compare_exchange_strong(&mark->waits_first, &before, WAITS_FIRST);
 }
 
+/* There was something, though others may have found that there was nothing: they look again. */
+static void set_unread(struct performance *p)
+{
+	_Atomic uintptr_t *word = &direction_of(p)->word;
+	uintptr_t before = atomic_load(word);
+
+	while ((mark_task(before) && !is_unread(before)) || before == NOT_READY)
+		if (atomic_compare_exchange_weak(word, &before,
+						 before == NOT_READY ? READY | STICKY :
+								       before + UNREAD))
+			break;
+	/* Whoever waits for its turn is woken at the end. */
+	p->was_listed = true;
+}
+
 static inline enum step call(struct performance *p)
 {
 	const struct request *r = p->r;
@@ -324,13 +340,15 @@ static inline enum step call(struct performance *p)
 
 	if (!result)
 		result = make_call(r);
-	p->tries = false;
+	p->tries = result == -EINTR && p->cleared;
 	if (result == -EINTR)
 		return LOOKS;
 	if ((result >= 0 || result == -EAGAIN) && r->how & EMPTIES)
 		may_wait_next_time(p->mark);
 	if (result == -EAGAIN)
 		return NOTHING;
+	if (unlikely(p->cleared))
+		set_unread(p);
 	if (result >= 0 && r->how & EMPTIES && (size_t)result < (size_t)r->b &&
 	    is_ready(p->at.word) && !(p->at.word & STICKY))
 		atomic_compare_exchange_strong(&direction_of(p)->word, &p->at.word, NOT_READY);
@@ -424,8 +442,13 @@ static enum step found_nothing(struct performance *p)
 		p->passes = true;
 		return WAITS;
 	}
-	if (may_take(p))
+	p->cleared = may_take(p);
+	if (p->cleared) {
+		/* It may be the word of a later event, which came after the call: once more. */
 		atomic_compare_exchange_strong(&direction_of(p)->word, &word, word - UNREAD);
+		p->tries = true;
+		return LOOKS;
+	}
 	if (!is_ready(word) ||
 	    (!(r->how & PICKY) &&
 	     !atomic_compare_exchange_strong(&direction_of(p)->word, &word, NOT_READY)))
