@@ -234,7 +234,7 @@ TEST(idle_threads_end)
 
 enum { DEEP = 65536, STACKS = 8 };
 
-static PER_TEST char *deep[STACKS];
+static PER_TEST _Atomic(char *) deep[STACKS];
 
 static void use_its_stack(void *arg)
 {
@@ -242,7 +242,7 @@ static void use_its_stack(void *arg)
 
 	for (int i = 0; i < DEEP; i++)
 		stack[i] = 1;
-	*(char **)arg = (char *)stack;
+	atomic_store((_Atomic(char *) *)arg, (char *)stack);
 	CHECK_EQ(&verdict, switchto_park(NULL), 0);
 	CHECK_EQ(&verdict, stack[DEEP / 2], 1);
 }
@@ -256,7 +256,8 @@ static void look_at_stacks(void *arg)
 
 	for (int i = 0; i < STACKS; i++)
 		tasks[i] = spawn_handle(NULL, use_its_stack, &deep[i]);
-	YIELD_UNTIL(deep[STACKS - 1]);
+	for (int i = 0; i < STACKS; i++)
+		YIELD_UNTIL(atomic_load(&deep[i]));
 	for (int i = 0; i < STACKS / 2; i++) {
 		CHECK_EQ(&verdict, switchto_unpark(tasks[i]), 0);
 		CHECK_EQ(&verdict, switchto_join(tasks[i]), 0);
@@ -266,7 +267,7 @@ static void look_at_stacks(void *arg)
 		in_memory = 0;
 		for (int i = 0; i < STACKS; i++) {
 			unsigned char has;
-			char *middle = deep[i] + DEEP / 2;
+			char *middle = atomic_load(&deep[i]) + DEEP / 2;
 
 			CHECK_EQ(&verdict, mincore(middle - (uintptr_t)middle % page, 1, &has), 0);
 			in_memory += has & 1;

@@ -1021,8 +1021,8 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * does not know of tasks: call switchto_forget() before. If nobody does, calls find out what became of
  * the descriptor. If there is none with this number any more, a wait ends with EBADF. If there is
  * another one, a call that has just begun goes on with that, and a wait that has lasted for long ends
- * with EBADF. That takes up to 20 ms, or 5 ms for each descriptor for which tasks wait, if that is
- * more.
+ * with EBADF. That takes up to 20 ms, or 5 ms for each descriptor for which tasks wait, or 10 ms for
+ * each 1,024 numbers that are in use, whichever is most.
  *
  * errno: as the system call, or EPERM, EDEADLK, ETIMEDOUT, ECANCELED; ENOMEM, also for the mark of
  * the descriptor, which a number of 4,194,304 or more never has; ENOSPC, no watch of epoll left

@@ -29,7 +29,7 @@ int switchto_accept(int fd, struct sockaddr *address, socklen_t *length, int fla
 int switchto_poll(int fd, short events, const struct timespec *deadline)
 {
 	const bool output = events & POLLOUT;
-	const unsigned int how = output ? OUTPUT : events & POLLIN ? INPUT : PICKY;
+	const unsigned int how = output ? OUTPUT : (events & POLLIN) ? INPUT : PICKY;
 	const struct request r = REQUEST_OF(how, fd, deadline, switchto_poll_call, events);
 	struct mark *mark = mark_of((unsigned int)fd);
 	struct worker *me = current_task();

@@ -318,36 +318,9 @@ __attribute__((noinline)) int switchto_dispatch_fail(int error)
 	return fail(error);
 }
 
-/* next_task() in a slot whose trace has the policy in line. */
-static __attribute__((noinline)) struct switchto_task *next_traced(struct slot *slot)
+/* @entry, or if that is NULL, what a poll makes ready. */
+static struct switchto_task *next_or_polled(struct slot *slot, struct switchto_entry *entry)
 {
-	const int left = atomic_load_explicit(&slot->budget, memory_order_relaxed) - PICK_COSTS;
-	struct switchto_entry *entry;
-
-	if (unlikely(left < 0) ||
-	    unlikely(atomic_load_explicit(&slot->inbox, memory_order_relaxed))) {
-		entry = pick_next(slot);
-		if (unlikely(!entry))
-			return switchto_dispatch_next(slot, true);
-		probe2(run, slot, entry);
-		return (struct switchto_task *)entry;
-	}
-	atomic_store_explicit(&slot->budget, left, memory_order_relaxed);
-	entry = fifo_pick(slot->queue);
-	if (unlikely(!entry))
-		return switchto_dispatch_next(slot, true);
-	change_ready(slot, -1);
-	probe2(run, slot, entry);
-	return switchto_trace_run(slot, (struct switchto_task *)entry);
-}
-
-__attribute__((noinline)) struct switchto_task *switchto_dispatch_next(struct slot *slot, bool none)
-{
-	struct switchto_entry *entry;
-
-	if (unlikely(slot->traced.is_fifo) && !none)
-		return next_traced(slot);
-	entry = none ? NULL : pick_next(slot);
 	if (likely(!entry)) {
 		count_poll(slot);
 		poll_events(slot);
@@ -358,6 +331,31 @@ __attribute__((noinline)) struct switchto_task *switchto_dispatch_next(struct sl
 	if (likely(entry))
 		probe2(run, slot, entry);
 	return (struct switchto_task *)entry;
+}
+
+/* next_task() in a slot whose trace has the policy in line. */
+static __attribute__((noinline)) struct switchto_task *next_traced(struct slot *slot)
+{
+	const int left = atomic_load_explicit(&slot->budget, memory_order_relaxed) - PICK_COSTS;
+	struct switchto_entry *entry;
+
+	if (unlikely(left < 0) ||
+	    unlikely(atomic_load_explicit(&slot->inbox, memory_order_relaxed)))
+		return next_or_polled(slot, pick_next(slot));
+	atomic_store_explicit(&slot->budget, left, memory_order_relaxed);
+	entry = fifo_pick(slot->queue);
+	if (unlikely(!entry))
+		return next_or_polled(slot, NULL);
+	change_ready(slot, -1);
+	probe2(run, slot, entry);
+	return switchto_trace_run(slot, (struct switchto_task *)entry);
+}
+
+__attribute__((noinline)) struct switchto_task *switchto_dispatch_next(struct slot *slot, bool none)
+{
+	if (unlikely(slot->traced.is_fifo) && !none)
+		return next_traced(slot);
+	return next_or_polled(slot, none ? NULL : pick_next(slot));
 }
 
 /* --- the hand-over --- */

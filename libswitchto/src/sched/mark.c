@@ -170,7 +170,7 @@ static int find(const struct mark *mark)
 	if (error == ESTALE)
 		epoll_ctl(slot->epoll, EPOLL_CTL_DEL, mark->fd, NULL);
 	pthread_mutex_unlock(&slot->adds);
-	return error == EEXIST ? 0 : error;
+	return error == EEXIST ? 0 : ESTALE;
 }
 
 /*
@@ -536,7 +536,7 @@ static bool is_of_kind(struct mark *mark, int kind)
 	return mark_task(atomic_load(kind == FOR_OUTPUT ? &mark->out.word : &mark->in.word));
 }
 
-static void verify(struct switchto_sched *sched, struct mark *mark, nsec_t now)
+static void verify(const struct switchto_sched *sched, struct mark *mark, nsec_t now)
 {
 	pthread_mutex_lock(&mark->lock);
 	/* What is unread would make an event each time. */

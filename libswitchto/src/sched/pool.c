@@ -109,14 +109,24 @@ struct worker *switchto_pool_create(struct switchto_sched *sched, int serves)
 	return worker;
 }
 
+/* With the lock. What it was told when it was idle, it is told no more: a resume would end another wait. */
+static struct worker *take_idle(struct switchto_sched *sched)
+{
+	struct worker *worker = sched->idle;
+
+	if (worker) {
+		sched->idle = worker->next_idle;
+		atomic_store_explicit(&worker->told, GOES_ON, memory_order_relaxed);
+	}
+	return worker;
+}
+
 struct worker *switchto_pool_take(struct switchto_sched *sched)
 {
 	struct worker *worker;
 
 	pthread_mutex_lock(&sched->lock);
-	worker = sched->idle;
-	if (worker)
-		sched->idle = worker->next_idle;
+	worker = take_idle(sched);
 	pthread_mutex_unlock(&sched->lock);
 	return worker;
 }
@@ -127,11 +137,9 @@ struct worker *switchto_pool_hold(struct switchto_sched *sched, struct switchto_
 	struct worker *worker;
 
 	pthread_mutex_lock(&sched->lock);
-	worker = sched->idle;
+	worker = take_idle(sched);
 	*holds = !worker && !has_room(sched);
-	if (worker) {
-		sched->idle = worker->next_idle;
-	} else if (*holds) {
+	if (*holds) {
 		task->next = NULL;
 		if (sched->first_held)
 			sched->last_held->next = task;
@@ -254,8 +262,10 @@ static __attribute__((noinline)) void give_stack_back(void)
 	void *low;
 	char *end;
 
-	if (pthread_getattr_np(pthread_self(), &attr))
+	if (pthread_getattr_np(pthread_self(), &attr)) {
+		errno = error;
 		return;
+	}
 	if (!pthread_attr_getstack(&attr, &low, &size)) {
 		/* This function's frame is in the page above. */
 		end = (char *)__builtin_frame_address(0) - 2 * sysconf(_SC_PAGESIZE);
@@ -272,10 +282,9 @@ bool switchto_pool_stays(struct worker *me)
 {
 	unsigned int told = SHRINKS;
 
-	if (!atomic_compare_exchange_strong(&me->told, &told, GOES_ON))
-		return false;
-	give_stack_back();
-	return true;
+	if (atomic_compare_exchange_strong(&me->told, &told, GOES_ON))
+		give_stack_back();
+	return told != EXITS;
 }
 
 /* Looks at the idle ones so often. */

@@ -436,7 +436,7 @@ static enum step found_nothing(struct performance *p)
 	 * What there is may be for another call that waits, and that takes it. If all have looked, the
 	 * word is what it was.
 	 */
-	if (r->call && is_ready(word) && atomic_load(&direction_of(p)->first) &&
+	if ((r->call || r->how & PICKY) && is_ready(word) && atomic_load(&direction_of(p)->first) &&
 	    word != p->passed) {
 		p->passed = word;
 		p->passes = true;

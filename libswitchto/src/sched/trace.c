@@ -138,14 +138,13 @@ static uint64_t caller(void)
 static inline unsigned int why_ready(const struct switchto_task *task, enum switchto_reason why)
 {
 	const int error = why == SWITCHTO_WOKEN ? task->woken_by : 0;
-	const unsigned int ready = TRACE_READY << 8;
+	const unsigned int event = TRACE_READY << 8 | why;
 
 	if (likely(!error))
-		return ready | why;
-	return ready | why |
-	       (error == ETIMEDOUT ? TRACE_TIMED_OUT :
-		error == ECANCELED ? TRACE_CANCELLED :
-				     TRACE_CLOSED);
+		return event;
+	return event | (error == ETIMEDOUT ? TRACE_TIMED_OUT :
+			error == ECANCELED ? TRACE_CANCELLED :
+					     TRACE_CLOSED);
 }
 
 void switchto_trace_pushed(const struct slot *slot, const struct switchto_task *task,

@@ -85,12 +85,12 @@ void switchto_trace_polled(struct slot *slot, long events);
  */
 static inline void switchto_trace_mute(struct slot *slot)
 {
-	void (*const enqueue)(void *queue, struct switchto_entry *entry,
-			      enum switchto_reason why) = slot->enqueue;
+	void (*const other)(void *queue, struct switchto_entry *entry,
+			    enum switchto_reason why) = slot->enqueue;
 
 	if (unlikely(slot->lane)) {
 		slot->enqueue = slot->traced.enqueue;
-		slot->traced.enqueue = enqueue;
+		slot->traced.enqueue = other;
 	}
 }
 /* The policy's function of @slot, or one around it. Inside. */
