@@ -766,6 +766,8 @@ static void *live(void *arg)
 
 	if (!stopping(party))
 		leave(&me);
+	/* Whoever joins it waits: of class SCHED_IDLE, it may take a minute to end. */
+	sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){ 0 });
 	last = stopping(party);
 	seat->left = me.held;
 	if (!last)
