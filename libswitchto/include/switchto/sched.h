@@ -965,8 +965,8 @@ enum { SWITCHTO_SELECT_MAX = 64 };
  * directions, there are two cases. revents of the case that was done says what there is: POLLNVAL, if the
  * descriptor was closed. revents of the others says nothing. Reading and writing is the caller's; the
  * descriptor is set to O_NONBLOCK. While another task waits for the same descriptor and direction, this
- * one looks at it every 13 ms only. Each such case costs a poll(2) at each wake-up. With such cases, only
- * tasks may call.
+ * one looks at it every 13 ms only: a thousand such tasks take a whole CPU. switchto_poll() need not
+ * look. Each such case costs a poll(2) at each wake-up. With such cases, only tasks may call.
  *
  * Return: the index of the case that was done, or whose channel is closed; or -1 and errno:
  * ETIMEDOUT, ECANCELED; EINVAL, @deadline, @count, an op or events, or all cases are off and @deadline is
