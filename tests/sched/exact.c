@@ -1441,6 +1441,8 @@ TEST(flags_changed)
 	static char buffer[65536];
 
 	assert_int_equal(pipe(ends), 0);
+	/* As it is with pages of 4 KiB. */
+	assert_int_equal(fcntl(ends[1], F_SETPIPE_SZ, 65536), 65536);
 	run_task_in_time(use_what_blocks, buffer);
 	close_ends();
 }

@@ -527,7 +527,7 @@ static __attribute__((noinline)) ssize_t receive_specially(struct worker *me, in
 							   const struct timespec *deadline)
 {
 	/* What is before SO_PEEK_OFF is for others. */
-	const struct request r = REQUEST(flags & MSG_PEEK ? PICKY : INPUT, fd, deadline, recvfrom,
+	const struct request r = REQUEST((flags & MSG_PEEK) ? PICKY : INPUT, fd, deadline, recvfrom,
 					 buffer, size, flags | MSG_DONTWAIT, address, length);
 	struct iovec part = { buffer, limited(size) };
 	struct msghdr message = { .msg_name = address, .msg_iov = &part, .msg_iovlen = 1 };
@@ -595,7 +595,7 @@ static ALWAYS_INLINE long receive_message(struct worker *me, int fd, struct msgh
 					  int flags, unsigned int how,
 					  const struct timespec *deadline)
 {
-	const struct request r = REQUEST(how | (flags & MSG_PEEK ? PICKY : 0), fd, deadline,
+	const struct request r = REQUEST(how | ((flags & MSG_PEEK) ? PICKY : 0), fd, deadline,
 					 recvmsg, message, flags | MSG_DONTWAIT);
 	const bool all = flags & MSG_WAITALL && message && switchto_socket_type(fd) == SOCK_STREAM;
 	long result;
@@ -818,7 +818,7 @@ static __attribute__((noinline)) long receive_full(struct worker *me, int fd,
 int switchto_recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int flags,
 		      const struct timespec *deadline)
 {
-	unsigned int done = 0, how = flags & MSG_PEEK ? PICKY : EMPTIES;
+	unsigned int done = 0, how = (flags & MSG_PEEK) ? PICKY : EMPTIES;
 	const uint64_t closes = closes_now();
 	struct worker *me = current_task();
 	long result;
