@@ -130,7 +130,7 @@ static inline enum step done(struct performance *p, long result)
 	return DONE;
 }
 
-/* Is there something in spite of the task that waits? */
+/* May there be something that another task, which waits, does not want? */
 static inline bool may_take(const struct performance *p)
 {
 	return is_unread(p->at.word) && mark_task(p->at.word) != p->me->task &&
@@ -318,7 +318,10 @@ static inline void may_wait_next_time(struct mark *mark)
 		atomic_compare_exchange_strong(&mark->waits_first, &before, WAITS_FIRST);
 }
 
-/* There was something, though others may have found that there was nothing: they look again. */
+/*
+ * @p has cleared UNREAD, and then found something. A call that saw the word in between sleeps: it is to
+ * look again.
+ */
 static void set_unread(struct performance *p)
 {
 	_Atomic uintptr_t *word = &direction_of(p)->word;
@@ -444,7 +447,7 @@ static enum step found_nothing(struct performance *p)
 	}
 	p->cleared = may_take(p);
 	if (p->cleared) {
-		/* It may be the word of a later event, which came after the call: once more. */
+		/* After that call, an event may have made the same word again: the call is made once more. */
 		atomic_compare_exchange_strong(&direction_of(p)->word, &word, word - UNREAD);
 		p->tries = true;
 		return LOOKS;

@@ -49,7 +49,7 @@ int switchto_turn_wait(struct mark *mark, struct direction *direction, struct tu
 	/* Paired with the look at the list at the end of the call that is in the word. */
 	word = atomic_load(&direction->word);
 	if (!last && !turn->picky && (is_ready(word) || is_unread(word))) {
-		/* It is since the call has looked. Those who looked before need not be woken again. */
+		/* Something came after the last look of this call, which had found nothing. */
 		go_on = true;
 	} else if (!mark_task(word)) {
 		go_on = atomic_load(&direction->first) == turn;
