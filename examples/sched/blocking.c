@@ -15,6 +15,8 @@
 
 #include <switchto/sched.h>
 
+#include "deadline.h"
+
 enum { LOCKED_MS = 300 };
 
 static char path[] = "/tmp/switchto-blocking-XXXXXX";
@@ -22,17 +24,6 @@ static char path[] = "/tmp/switchto-blocking-XXXXXX";
 static atomic_int ticks;
 static int ticks_while_locked = -1;
 static atomic_bool inserts, over;
-
-static struct timespec ms_from_now(int ms)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	time.tv_nsec += ms * 1000000L;
-	time.tv_sec += time.tv_nsec / 1000000000;
-	time.tv_nsec %= 1000000000;
-	return time;
-}
 
 static void tick(void *unused)
 {

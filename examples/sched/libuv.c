@@ -11,21 +11,9 @@
 
 #include <switchto/sched.h>
 
+#include "deadline.h"
+
 /* --- a loop in a task: uv_run() that lets other tasks run while it would wait --- */
-
-static struct timespec ms_from_now(int ms)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	time.tv_sec += ms / 1000;
-	time.tv_nsec += ms % 1000 * 1000000L;
-	if (time.tv_nsec >= 1000000000) {
-		time.tv_sec++;
-		time.tv_nsec -= 1000000000;
-	}
-	return time;
-}
 
 static void run_in_task(uv_loop_t *loop)
 {

@@ -77,7 +77,7 @@ need_space() { # MEGABYTES WHAT FOR
 packages_base='build-essential flex bison bc libelf-dev libssl-dev xz-utils kmod cpio patch
 	python3 python3-venv udev procps'
 packages_scx='pahole clang'
-packages_lib='cmake pkg-config libcmocka-dev liburing-dev libsqlite3-dev libuv1-dev libxdp-dev libbpf-dev libssl-dev iproute2'
+packages_lib='cmake pkg-config libcmocka-dev liburing-dev libsqlite3-dev libuv1-dev libglib2.0-dev libxdp-dev libbpf-dev libssl-dev iproute2'
 packages_check="build-essential git python3 util-linux $packages_lib clang clang-format codespell shellcheck pyflakes3
 	mandoc abigail-tools cppcheck gdb systemtap-sdt-dev valgrind"
 packages_bench='libbenchmark-dev libabsl-dev libboost-context-dev python3-matplotlib'
