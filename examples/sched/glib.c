@@ -35,11 +35,13 @@ static gint poll_in_task(GPollFD *fds, guint count, gint ms)
 				return -1;
 			}
 			directions[used] = (struct pollfd){ fds[i].fd, masks[j], 0 };
-			cases[used] = (struct switchto_case){ .op = SWITCHTO_POLL, .item = &directions[used] };
+			cases[used] = (struct switchto_case){ .op = SWITCHTO_POLL,
+							      .item = &directions[used] };
 			used++;
 		}
 	}
-	if (ms != 0 && switchto_select(cases, used, ms < 0 ? NULL : &deadline) == -1 && errno != ETIMEDOUT)
+	if (ms != 0 && switchto_select(cases, used, ms < 0 ? NULL : &deadline) == -1 &&
+	    errno != ETIMEDOUT)
 		return -1;
 	return poll((struct pollfd *)fds, count, 0);
 }

@@ -309,7 +309,7 @@ static void *drain(void *arg)
 	return arg;
 }
 
-enum how { WRITE, WRITEV, SEND, SENDMSG, SENDMMSG, HOWS };
+enum how { WRITE, WRITEV, SEND, SENDMSG, SENDMMSG, SENDMMSG_ONE, HOWS };
 
 static void write_whole(void *arg)
 {
@@ -337,10 +337,15 @@ static void write_whole(void *arg)
 	case SENDMSG:
 		CHECK_EQ(&verdict, switchto_sendmsg(ends[1], &message, 0, &time), MUCH);
 		break;
-	default:
+	case SENDMMSG:
 		CHECK_EQ(&verdict, switchto_sendmmsg(ends[1], messages, 2, 0, &time), 2);
 		CHECK_EQ(&verdict, messages[0].msg_len, MUCH - 4000);
 		CHECK_EQ(&verdict, messages[1].msg_len, 4000);
+		break;
+	default:
+		messages[0].msg_hdr = message;
+		CHECK_EQ(&verdict, switchto_sendmmsg(ends[1], messages, 1, 0, &time), 1);
+		CHECK_EQ(&verdict, messages[0].msg_len, MUCH);
 	}
 	CHECK_EQ(&verdict, switchto_close(ends[1]), 0);
 }
@@ -996,10 +1001,28 @@ TEST(own_umask)
 	remove_path();
 }
 
+/* The end is told each time, and poll(2) says nothing. */
+static void read_without_writer(void *arg)
+{
+	const int fd = open(path, O_RDONLY | O_NONBLOCK);
+	struct timespec time = late();
+	char text[8];
+
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(&verdict, switchto_read(fd, text, sizeof(text), &time), 0);
+		CHECK_EQ(&verdict, switchto_read(fd, text, sizeof(text), &time), 0);
+		time = soon();
+		CHECK_ERR(&verdict, switchto_poll(fd, POLLIN, &time), ETIMEDOUT);
+		time = late();
+	}
+	CHECK_EQ(&verdict, switchto_close(fd), 0);
+}
+
 TEST(fifo)
 {
 	make_path();
 	assert_int_equal(mkfifo(path, 0600), 0);
+	run_task_in_time(read_without_writer, NULL);
 	atomic_store(&opened, 0);
 	add_task(open_reader, NULL);
 	add_task(open_writer, NULL);
@@ -1068,6 +1091,7 @@ static void use_offsets(void *arg)
 {
 	char head[4] = "", tail[4] = "";
 	struct iovec parts[] = { { head, 3 }, { tail, 3 } };
+	const int root = open("/", O_RDONLY);
 	struct timespec time = late();
 	off_t offset = 1;
 	char text[8] = "";
@@ -1081,6 +1105,9 @@ static void use_offsets(void *arg)
 	CHECK_ERR(&verdict, switchto_pread(file, text, 8, -1, NULL), EINVAL);
 	CHECK_ERR(&verdict, switchto_pread(ends[0], text, 8, 0, NULL), ESPIPE);
 	CHECK_ERR(&verdict, switchto_pread(-1, text, 8, 0, NULL), EBADF);
+	/* What a ring would not say. */
+	CHECK_ERR(&verdict, switchto_pread(root, text, 0, 0, NULL), EISDIR);
+	CHECK_EQ(&verdict, close(root), 0);
 	/* The file's own position is where it was. */
 	CHECK_EQ(&verdict, switchto_read(file, text, 3, NULL), 3);
 	CHECK(&verdict, memcmp(text, "abc", 3) == 0);

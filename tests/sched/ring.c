@@ -5,6 +5,7 @@
 #include "seccomp.h"
 
 #include <liburing.h>
+#include <sys/epoll.h>
 
 static const char *const engine_variable = "SWITCHTO_ENGINE";
 
@@ -245,6 +246,29 @@ static int choose_under_filter(void *arg)
 TEST(forbidden)
 {
 	assert_int_equal(run_child(choose_under_filter, NULL), 0);
+}
+
+/* When a ring ends, the kernel interrupts whoever has made it, at some time. */
+static void *wait_after_end(void *arg)
+{
+	const int epoll = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event event;
+
+	for (int i = 0; i < 5; i++) {
+		run_one(new_sched(NULL), refuse, NULL);
+		CHECK_EQ(&verdict, epoll_wait(epoll, &event, 1, 50), 0);
+	}
+	CHECK_EQ(&verdict, close(epoll), 0);
+	return arg;
+}
+
+TEST(ends_without_interrupt)
+{
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, wait_after_end, NULL), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	verdict_assert(&verdict);
 }
 
 /* With room for the descriptors of one slot, but not of two. */

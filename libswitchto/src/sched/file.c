@@ -45,8 +45,8 @@ static ssize_t at_offset(const struct request *r)
 	/* To a ring, this is the file's own position. */
 	if (r->c < 0)
 		return end_call(me, -EINVAL);
-	/* A negative size or count: only the system call says what is wrong with that. */
-	if (r->b < 0)
+	/* A negative size or count, or none: only the system call says what is wrong with that. */
+	if (r->b <= 0)
 		return end_call(me, make_call(r));
 	result = switchto_request_perform(me, r);
 	return end_call(me, result == NOT_POLLED ? on_ring(me, r) : result);

@@ -897,12 +897,14 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 		result = CALL(sendmmsg, fd, next, count - done, flags | MSG_DONTWAIT);
 		if (likely(result >= 0)) {
 			done += (unsigned int)result;
-			if (likely(done == count) || flags & MSG_DONTWAIT || has_failed(fd, result))
+			if (flags & MSG_DONTWAIT || (done < count && has_failed(fd, result)))
 				break;
 			/* Of a stream, the last message may have gone in part. */
 			next += result;
-			if (result && !is_whole(&next[-1]) &&
+			if (result && unlikely(!is_whole(&next[-1])) &&
 			    !send_whole(me, fd, &next[-1], flags, deadline, closes))
+				break;
+			if (likely(done == count))
 				break;
 		} else if (!is_to_wait(result) || flags & MSG_DONTWAIT) {
 			break;

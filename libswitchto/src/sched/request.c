@@ -308,13 +308,18 @@ static long send_error(const struct performance *p)
 		       0;
 }
 
-/* A read has succeeded, or said EAGAIN: the next one may wait before it makes a call. */
-static inline void may_wait_next_time(struct mark *mark)
+/*
+ * A read has succeeded, or said EAGAIN: the next one may wait before it makes a call. Not after the end of
+ * a FIFO that nobody has opened for writing: poll(2) does not tell of it.
+ */
+static inline void may_wait_next_time(struct mark *mark, bool ended)
 {
 	unsigned char before = NOT_YET_FIRST;
 
-	if (mark && unlikely(atomic_load_explicit(&mark->waits_first, memory_order_relaxed) ==
-			     NOT_YET_FIRST))
+	if (unlikely(ended))
+		atomic_store(&mark->waits_first, NEVER_FIRST);
+	else if (unlikely(atomic_load_explicit(&mark->waits_first, memory_order_relaxed) ==
+			  NOT_YET_FIRST))
 		atomic_compare_exchange_strong(&mark->waits_first, &before, WAITS_FIRST);
 }
 
@@ -346,8 +351,8 @@ static inline enum step call(struct performance *p)
 	p->tries = result == -EINTR && p->cleared;
 	if (result == -EINTR)
 		return LOOKS;
-	if ((result >= 0 || result == -EAGAIN) && r->how & EMPTIES)
-		may_wait_next_time(p->mark);
+	if ((result >= 0 || result == -EAGAIN) && r->how & EMPTIES && p->mark)
+		may_wait_next_time(p->mark, !result && r->b > 0);
 	if (result == -EAGAIN)
 		return NOTHING;
 	if (unlikely(p->cleared))

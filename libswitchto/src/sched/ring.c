@@ -15,6 +15,8 @@
 
 #ifdef SWITCHTO_URING
 #include <liburing.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/epoll.h>
 
 enum { ENTRIES = 64 };
@@ -29,21 +31,56 @@ int switchto_ring_poll(struct slot *slot, int epoll)
 	return slot->ring ? epoll_ctl(epoll, EPOLL_CTL_ADD, slot->ring->ring_fd, &event) : 0;
 }
 
+struct start {
+	struct io_uring *ring;
+	struct io_uring_params params;
+	int error;
+};
+
+static void *start_ring(void *arg)
+{
+	struct start *start = arg;
+
+	start->error = -io_uring_queue_init_params(ENTRIES, start->ring, &start->params);
+	return NULL;
+}
+
+/*
+ * When a ring has ended, the kernel interrupts each thread that has made or entered it, without a signal,
+ * and at some time: then a wait in a system call fails with EINTR (io_ring_exit_work(), 5.15 to 7.3). So a
+ * thread of its own makes it, and has ended by then, as have the workers.
+ */
+static int start_in_thread(struct start *start)
+{
+	sigset_t all, mask;
+	pthread_t thread;
+	int error;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &mask);
+	error = pthread_create(&thread, NULL, start_ring, start);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	if (error)
+		return error;
+	pthread_join(thread, NULL);
+	return start->error;
+}
+
 int switchto_ring_begin(struct slot *slot)
 {
-	struct io_uring_params params = { 0 };
 	struct io_uring *ring = malloc(sizeof(*ring));
+	struct start start = { .ring = ring };
 	int error;
 
 	if (!ring)
 		return ENOMEM;
-	error = -io_uring_queue_init_params(ENTRIES, ring, &params);
+	error = start_in_thread(&start);
 	if (error) {
 		free(ring);
 		return error;
 	}
 	slot->ring = ring;
-	if ((params.features & features) != features)
+	if ((start.params.features & features) != features)
 		error = ENOSYS;
 	else if (switchto_ring_poll(slot, slot->epoll))
 		error = errno;
