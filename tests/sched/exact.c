@@ -334,9 +334,14 @@ static void write_whole(void *arg)
 	case SEND:
 		CHECK_EQ(&verdict, switchto_send(ends[1], much, MUCH, 0, &time), MUCH);
 		break;
-	case SENDMSG:
+	case SENDMSG: {
+		/* There, poll(2) fails. */
+		const rlim_t old = set_limit(RLIMIT_NOFILE, 0);
+
 		CHECK_EQ(&verdict, switchto_sendmsg(ends[1], &message, 0, &time), MUCH);
+		set_limit(RLIMIT_NOFILE, old);
 		break;
+	}
 	case SENDMMSG:
 		CHECK_EQ(&verdict, switchto_sendmmsg(ends[1], messages, 2, 0, &time), 2);
 		CHECK_EQ(&verdict, messages[0].msg_len, MUCH - 4000);

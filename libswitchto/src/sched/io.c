@@ -477,7 +477,7 @@ static bool peeks_all(int fd)
 /* Has a peek of @size found all before urgent data, or before the end? */
 static bool is_before_seam(int fd, size_t size)
 {
-	const long found = switchto_poll_now(fd, POLLRDHUP | POLLPRI);
+	const long found = poll_if_possible(fd, POLLRDHUP | POLLPRI);
 	int at_mark = 0, there = 0;
 
 	if (found & (POLLRDHUP | POLLHUP))
@@ -861,7 +861,7 @@ static bool has_failed(int fd, long sent)
 {
 	return sent && switchto_socket_type(fd) != SOCK_STREAM &&
 	       switchto_socket_option(fd, SO_DOMAIN) != AF_UNIX &&
-	       switchto_poll_now(fd, POLLOUT) & POLLOUT;
+	       poll_if_possible(fd, POLLOUT) & POLLOUT;
 }
 
 /* Is all of @message sent? */

@@ -269,7 +269,7 @@ static bool is_over(const struct request *r)
 {
 	const bool output = r->how & OUTPUT;
 	const short wanted = output ? POLLOUT : POLLIN;
-	long found = switchto_poll_now(r->fd, wanted);
+	long found = poll_if_possible(r->fd, wanted);
 	int there = 0;
 
 	/* In the middle of a stream, an error is in the queue of errors, and hurts nobody. */
@@ -277,7 +277,7 @@ static bool is_over(const struct request *r)
 		return true;
 	if (found & POLLERR && !(found & POLLHUP)) {
 		let_reset_end(r->fd);
-		found = switchto_poll_now(r->fd, wanted);
+		found = poll_if_possible(r->fd, wanted);
 	}
 	if (!(found & (POLLHUP | POLLNVAL)))
 		return false;
@@ -371,7 +371,7 @@ static bool is_shut_down(const struct request *r, struct mark *mark)
 {
 	return !(r->how & OUTPUT) && !r->call && atomic_load(&mark->hung_up) &&
 	       switchto_socket_type(r->fd) &&
-	       switchto_poll_now(r->fd, POLLRDHUP) & (POLLRDHUP | POLLHUP);
+	       poll_if_possible(r->fd, POLLRDHUP) & (POLLRDHUP | POLLHUP);
 }
 
 static void clear(struct msghdr *message)
@@ -438,7 +438,7 @@ static enum step found_nothing(struct performance *p)
 	if (p->late || ((p->at.waited || p->turn.listed) && r->deadline &&
 			switchto_deadline(r->deadline) <= switchto_now()))
 		return done(p, -ETIMEDOUT);
-	if (r->how & ADDRESS && switchto_poll_now(r->fd, POLLOUT) & POLLOUT)
+	if (r->how & ADDRESS && poll_if_possible(r->fd, POLLOUT) & POLLOUT)
 		return found_no_room(p);
 	/*
 	 * What there is may be for another call that waits, and that takes it. If all have looked, the

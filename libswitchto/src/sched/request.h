@@ -10,6 +10,7 @@
 #include "turn.h"
 
 #include <limits.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -102,8 +103,19 @@ bool switchto_request_unblock(int fd, struct mark *mark);
  */
 long switchto_request_nap(unsigned int *count, const struct timespec *deadline);
 
-/* What of @events is so now; 0: nothing. */
+/*
+ * What of @events is so now; 0: nothing. Or a negative error number: EBADF; or EINVAL, in a sandbox with an
+ * RLIMIT_NOFILE of 0.
+ */
 long switchto_poll_now(int fd, short events);
+/* The same, where an error is nothing. */
+static inline long poll_if_possible(int fd, short events)
+{
+	const long found = switchto_poll_now(fd, events);
+
+	return found == -EBADF ? POLLNVAL : found < 0 ? 0 : found;
+}
+
 /* The same as the call of a request, which waits for one of events a. */
 long switchto_poll_call(const struct request *r);
 
