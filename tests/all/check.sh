@@ -63,7 +63,7 @@ sparse() { # the kernel's files that the patches touch
 	kernel bench
 	# bench.config has no modules, which see less of the headers. Any small file includes them here.
 	headers=$(sed -nE 's,^(include/(linux)|arch/x86/include/(asm))/(.*\.h)$,-include \2\3/\4,p' "$tree/.patched-files")
-	make -C "$tree/obj-bench" "${kernel_make[@]}" KCFLAGS="-DMODULE ${headers//$'\n'/ }" lib/bcd.s || return 1
+	make -C "$tree/obj-bench" "${kernel_make[@]}" CFLAGS_bcd.o="-DMODULE ${headers//$'\n'/ }" lib/bcd.s || return 1
 	static sparse.sh "$stock" "$tree" "$tree/obj-bench"
 }
 

@@ -165,5 +165,19 @@ if ! build_consumers -DSOURCE="$here/../.." consumer_sched_c >"$work/log" 2>&1 |
 	fail "wanted a CMake project that has the sources, see above"
 fi
 run "$work/cmake/consumer_sched_c"
-found=$(find "$work/none" "$work/cmake/switchto/tools" "$work/cmake/switchto/tests" 2>/dev/null || true)
+deps=$work/cmake/_deps/switchto-build
+[ -d "$deps" ] || fail "wanted $deps, found none"
+found=$(find "$work/none" "$deps/tools" "$deps/tests" 2>/dev/null || true)
 [ -z "$found" ] || fail "wanted nothing but the libraries, found: $found"
+
+# With Meson.
+command -v meson >/dev/null || fail "wanted meson, found none: install the package meson"
+mkdir -p "$work/meson/subprojects"
+cp "$here/consumers/meson.build" "$here/consumers/sched.c" "$work/meson"
+ln -s "$(realpath "$here/../..")" "$work/meson/subprojects/switchto"
+if ! CC=$cc CXX=$cxx meson setup "$work/meson/build" "$work/meson" >"$work/log" 2>&1 ||
+	! meson compile -C "$work/meson/build" >>"$work/log" 2>&1; then
+	cat "$work/log" >&2
+	fail "wanted a Meson project that has the sources, see above"
+fi
+run "$work/meson/build/consumer_sched_c"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * rounds KIND ROUNDS: two tasks of one slot that yield, unpark and park, or send and receive. The
+ * rounds KIND ROUNDS: two tasks of one slot that yield, unpark and park, send and receive, or spawn. The
  * instructions of a round are the difference of two runs.
  */
 #include <stdlib.h>
@@ -62,6 +62,19 @@ static void chats(void *second_one)
 			switchto_chan_send(chan, &item, NULL);
 }
 
+static void nothing(void *unused) {}
+
+/* Some at a time: the next ones have the memory of these. */
+static void spawns(void *second_one)
+{
+	for (long i = 0; i < rounds; i++) {
+		if (switchto_spawn(NULL, nothing, NULL, NULL, NULL))
+			abort();
+		if (i % 100 == 0)
+			switchto_yield();
+	}
+}
+
 static void both(void *arg)
 {
 	void (*const *kind)(void *arg) = arg;
@@ -78,7 +91,9 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*fn)(void *arg);
-	} kinds[] = { { "yield", yields }, { "park", parks }, { "channel", chats } };
+	} kinds[] = {
+		{ "yield", yields }, { "park", parks }, { "channel", chats }, { "spawn", spawns }
+	};
 	struct switchto_sched_options options = { .size = sizeof(options), .slots = 1 };
 	struct switchto_sched *sched;
 	void (*fn)(void *arg) = NULL;

@@ -299,12 +299,12 @@ def test_page():
         browser.process.wait()
 
 
-def count(kind, rounds, **env):
-    """The instructions of libswitchto-sched, but not of its monitor, whose time is not the rounds'."""
+def count(kind, rounds, *options, of='libswitchto-sched', **env):
+    """The instructions @of an object, but not of the monitor, whose time is not the rounds'."""
     out = os.path.join(folder, 'callgrind')
     run = subprocess.run(
         ['valgrind', '--tool=callgrind', '--separate-threads=yes', '--compress-strings=no',
-         f'--callgrind-out-file={out}', program, kind, str(rounds)], timeout=300, check=False,
+         f'--callgrind-out-file={out}', *options, program, kind, str(rounds)], timeout=300, check=False,
         env=dict(os.environ, **env), stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if run.returncode:
         fail(f'callgrind of {program} {kind}: status {run.returncode}: {run.stderr[-600:]}')
@@ -316,15 +316,15 @@ def count(kind, rounds, **env):
                 text = file.read()
             os.unlink(path)
             if '\nfn=monitor' not in text:
-                total += count_thread(text)
+                total += count_thread(text, of)
     return total
 
 
-def count_thread(text):
+def count_thread(text, of):
     total, inside, call = 0, False, False
     for line in text.splitlines():
         if line.startswith('ob='):
-            inside = 'libswitchto-sched' in line
+            inside = of in line
         elif line.startswith('calls='):
             call = True
         elif re.match(r'[0-9+*-]\S* \d+$', line):
@@ -334,7 +334,7 @@ def count_thread(text):
 
 
 def test_costs():
-    """At most 60 instructions an event, whatever the tasks do."""
+    """At most 60 instructions an event, whatever the tasks do; and 300 to spawn a task."""
     if not shutil.which('valgrind'):
         skip('no valgrind')
     few, many = 2000, 6000
@@ -355,6 +355,11 @@ def test_costs():
               f'{(events[1] - events[0]) / (many - few):.2f} events, {each:.1f} an event')
         if each > 60:
             fail(f'{kind}: wanted 60 instructions an event or less, found {each:.1f}')
+    spawns = [count('spawn', rounds, '--toggle-collect=switchto_spawn', of='') for rounds in (few, many)]
+    each = (spawns[1] - spawns[0]) / (2 * (many - few))
+    print(f'spawn: {each:.1f} instructions, with those of the C library')
+    if each > 300:
+        fail(f'spawn: wanted 300 instructions or less, found {each:.1f}')
 
 
 if not os.path.isdir('/dev/shm'):

@@ -79,7 +79,7 @@ packages_base='build-essential flex bison bc libelf-dev libssl-dev xz-utils kmod
 packages_scx='pahole clang'
 packages_lib='cmake pkg-config libcmocka-dev liburing-dev libsqlite3-dev libuv1-dev libglib2.0-dev libxdp-dev libbpf-dev libssl-dev iproute2'
 packages_check="build-essential git python3 util-linux $packages_lib clang clang-format codespell shellcheck pyflakes3
-	mandoc abigail-tools cppcheck gdb systemtap-sdt-dev valgrind"
+	mandoc abigail-tools cppcheck gdb systemtap-sdt-dev valgrind meson"
 packages_bench='libbenchmark-dev libabsl-dev libboost-context-dev python3-matplotlib'
 packages_servers='libboost-fiber-dev golang-go'
 packages_test="$packages_check clang-19 libclang-rt-19-dev clang-tidy sparse spin"

@@ -1012,7 +1012,8 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  *   send that waits.
  * - A signalfd tells of signals to the process. Those to one thread may be found late, or never.
  * - With MSG_ZEROCOPY, each part of a send has a notification of its own.
- * - With SO_PASSPIDFD, a receive from a stream of UNIX ends after a part, also with MSG_WAITALL.
+ * - With SO_PASSPIDFD or SO_INQ, a receive from a stream of UNIX may end after a part, also with
+ *   MSG_WAITALL.
  * - switchto_sendmmsg() of datagrams may return fewer than it was given, also without an error.
  * - With RLIMIT_NOFILE at 0, poll(2) fails with EINVAL, and so do calls that need it to wait: connects,
  *   polls, splices. A select of a descriptor finds POLLNVAL.

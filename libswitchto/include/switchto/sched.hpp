@@ -1006,15 +1006,13 @@ public:
 	stop_call(const stop_call &) = delete;
 	stop_call &operator=(const stop_call &) = delete;
 
-protected:
-	~stop_call() = default;
-
-private:
-	friend class stop_state;
 	virtual void call() noexcept = 0;
 
 	stop_call *next_ = nullptr, *previous_ = nullptr;
 	bool listed_ = false;
+
+protected:
+	~stop_call() = default;
 };
 
 class stop_state {
