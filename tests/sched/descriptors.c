@@ -7,6 +7,8 @@
 
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/epoll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -1388,4 +1390,73 @@ TEST(hang_up_beside_what_is_unread)
 	tcp_pair();
 	assert_int_equal(write(ends[1], "x", 1), 1);
 	run_task_in_time(select_hang_up, NULL);
+}
+
+/* Is @fd polled edge-triggered? */
+static bool is_edge(int fd)
+{
+	char name[64], line[128];
+	unsigned int events, found = 0;
+	int target;
+
+	for (int epoll = 0; epoll < 100 && !found; epoll++) {
+		FILE *file;
+
+		snprintf(name, sizeof(name), "/proc/self/fdinfo/%d", epoll);
+		file = fopen(name, "re");
+		while (file && fgets(line, sizeof(line), file))
+			if (sscanf(line, "tfd: %d events: %x", &target, &events) == 2 &&
+			    target == fd)
+				found = events;
+		if (file)
+			fclose(file);
+	}
+	CHECK(&verdict, found);
+	return found & EPOLLET;
+}
+
+static void read_often(void)
+{
+	char text[8];
+
+	for (int i = 0; i < 100; i++) {
+		struct timespec time = late();
+
+		CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+		CHECK(&verdict, switchto_recv(ends[0], text, sizeof(text), 0, &time) > 0);
+		time = in(0);
+		CHECK_ERR(&verdict, switchto_recv(ends[0], text, sizeof(text), 0, &time),
+			  ETIMEDOUT);
+	}
+}
+
+static void leave_unread_for_a_while(void)
+{
+	CHECK_EQ(&verdict, write(ends[1], "x", 1), 1);
+	for (int i = 0; i < 20; i++)
+		nap(NSEC_PER_SEC / 1000);
+	CHECK(&verdict, is_edge(ends[0]));
+}
+
+/* What nobody reads is no event for long. Later, an event and a short read are enough again. */
+TEST_IN_TASK(unread_for_a_while)
+{
+	static const char much[4 << 20];
+	struct timespec time = in(0);
+	char text[8];
+
+	new_pair();
+	CHECK_ERR(&verdict, switchto_recv(ends[0], text, sizeof(text), 0, &time), ETIMEDOUT);
+	CHECK(&verdict, !is_edge(ends[0]));
+	leave_unread_for_a_while();
+	read_often();
+	CHECK(&verdict, !is_edge(ends[0]));
+	leave_unread_for_a_while();
+	/* Not if it waits for room, too: that would be an event all the time, when it is there. */
+	time = in(NSEC_PER_SEC / 1000);
+	CHECK(&verdict,
+	      switchto_send(ends[0], much, sizeof(much), 0, &time) < (ssize_t)sizeof(much));
+	read_often();
+	CHECK(&verdict, is_edge(ends[0]));
+	close_ends();
 }

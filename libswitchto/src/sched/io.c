@@ -42,7 +42,7 @@ static ALWAYS_INLINE bool try_receive(struct worker *me, struct mark *mark, int 
 	p->result = CALL(recvfrom, fd, buffer, size, flags | MSG_DONTWAIT, NULL, NULL);
 	if (unlikely(p->result < 0))
 		return false;
-	if ((size_t)p->result < size && likely(!(word & STICKY)))
+	if ((size_t)p->result < size && (likely(!(word & STICKY)) || switchto_mark_calm(mark)))
 		atomic_compare_exchange_strong(&mark->in.word, &word, NOT_READY);
 	if (unlikely(atomic_load(&mark->in.first)) && p->waited)
 		switchto_turn_end(mark, &mark->in, NULL);

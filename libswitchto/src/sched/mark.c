@@ -142,9 +142,13 @@ static void drop(struct mark *mark, enum gone gone)
 	atomic_store(&mark->sched, NULL);
 }
 
+/* There may have been strays in a slot. */
+static atomic_bool some_strays;
+
 /* Whatever was added may be open elsewhere, and a stray. */
 static void expect_strays(struct slot *slot)
 {
+	atomic_store(&some_strays, true);
 	atomic_compare_exchange_strong(&slot->strays, &(unsigned int){ 0 }, 1);
 }
 
@@ -206,19 +210,22 @@ bool switchto_mark_is_valid(struct mark *mark)
 	return valid;
 }
 
-/* With the lock. */
-static void make_edge(struct mark *mark)
+/* With the lock: edge-triggered from now on, or no longer. */
+static void set_edge(struct mark *mark, bool edge)
 {
 	int error;
 
-	if (atomic_load(&mark->edge))
+	if (atomic_load(&mark->edge) == edge)
 		return;
-	/* Before: what is reported from now on is STICKY. */
-	atomic_store(&mark->edge, true);
+	/*
+	 * Before: what is reported from now on is STICKY. Or it is not, and what is there is reported
+	 * again after this.
+	 */
+	atomic_store(&mark->edge, edge);
 	window();
 	error = renew(mark);
 	if (error && error != ESTALE)
-		atomic_store(&mark->edge, false);
+		atomic_store(&mark->edge, !edge);
 }
 
 void switchto_mark_unawaited(struct slot *slot, struct mark *mark, uintptr_t word)
@@ -229,21 +236,54 @@ void switchto_mark_unawaited(struct slot *slot, struct mark *mark, uintptr_t wor
 		return;
 	pthread_mutex_lock(&mark->lock);
 	stray = mark->slot != slot;
-	if (!stray && word != UNKNOWN)
-		make_edge(mark);
+	if (!stray && word != UNKNOWN && !atomic_load(&mark->edge)) {
+		atomic_store(&mark->calm, 1);
+		set_edge(mark, true);
+	}
 	pthread_mutex_unlock(&mark->lock);
 	if (stray)
 		expect_strays(slot);
 	count_stray(slot);
 }
 
+bool switchto_mark_calm(struct mark *mark)
+{
+	unsigned char calm = atomic_load_explicit(&mark->calm, memory_order_relaxed);
+	bool is_level;
+
+	if (!calm || (calm < CALM && atomic_compare_exchange_strong(&mark->calm, &calm, calm + 1)))
+		return false;
+	pthread_mutex_lock(&mark->lock);
+	if (mark->slot && atomic_load(&mark->calm) >= CALM) {
+		atomic_store(&mark->calm, 0);
+		set_edge(mark, false);
+	}
+	is_level = !atomic_load(&mark->edge);
+	pthread_mutex_unlock(&mark->lock);
+	return is_level;
+}
+
 void switchto_mark_edge(struct mark *mark)
 {
 	pthread_mutex_lock(&mark->lock);
-	if (mark->slot && !atomic_load(&mark->edge))
-		make_edge(mark);
-	else if (mark->slot)
+	atomic_store(&mark->calm, 0);
+	if (mark->slot)
+		set_edge(mark, true);
+	pthread_mutex_unlock(&mark->lock);
+}
+
+void switchto_mark_in_vain(struct mark *mark)
+{
+	/* What is edge-triggered is read until EAGAIN. But it may have been a stray that was ready. */
+	if (atomic_load(&mark->edge) && !atomic_load(&some_strays))
+		return;
+	pthread_mutex_lock(&mark->lock);
+	if (mark->slot && !atomic_load(&mark->edge)) {
+		atomic_store(&mark->calm, 0);
+		set_edge(mark, true);
+	} else if (mark->slot) {
 		count_stray(mark->slot);
+	}
 	pthread_mutex_unlock(&mark->lock);
 }
 
@@ -253,6 +293,7 @@ static int add_output(struct mark *mark)
 	const bool edge = atomic_load(&mark->edge);
 	int error;
 
+	atomic_store(&mark->calm, 0);
 	atomic_store(&mark->edge, true);
 	atomic_store(&mark->out.word, READY | STICKY);
 	window();
@@ -332,6 +373,7 @@ static int add(struct slot *slot, struct mark *mark, bool output)
 	atomic_store(&mark->terminal, S_ISCHR(kind) && is_terminal(mark->fd));
 	atomic_store(&mark->waits_first,
 		     stream && (flags & O_ACCMODE) != O_WRONLY ? NOT_YET_FIRST : NEVER_FIRST);
+	atomic_store(&mark->calm, 0);
 	atomic_store(&mark->edge, !stream || output);
 	error = control(slot, EPOLL_CTL_ADD, mark);
 	if (error == EEXIST) /* a stray that is back */

@@ -358,7 +358,7 @@ static inline enum step call(struct performance *p)
 	if (unlikely(p->cleared))
 		set_unread(p);
 	if (result >= 0 && r->how & EMPTIES && (size_t)result < (size_t)r->b &&
-	    is_ready(p->at.word) && !(p->at.word & STICKY))
+	    is_ready(p->at.word) && (!(p->at.word & STICKY) || switchto_mark_calm(p->mark)))
 		atomic_compare_exchange_strong(&direction_of(p)->word, &p->at.word, NOT_READY);
 	return done(p, result);
 }

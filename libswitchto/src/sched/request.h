@@ -77,7 +77,7 @@ enum { IN_VAIN = 64 };
 static inline void ready_in_vain(struct mark *mark, uintptr_t word)
 {
 	if (word & STICKY || atomic_fetch_add(&mark->in_vain, 1) >= IN_VAIN)
-		switchto_mark_edge(mark);
+		switchto_mark_in_vain(mark);
 }
 
 /* A result that no call has: the descriptor can't be polled. */
