@@ -166,6 +166,8 @@ newest() { # COMMAND ARGUMENT...
 
 # --- vm ----------------------------------------------------------------------
 
+vm_more=() # options for vm_exec
+
 in_vm() { # CONFIG CPUS CMD...
 	local try status
 	for try in 1 2 3; do
@@ -179,17 +181,15 @@ in_vm() { # CONFIG CPUS CMD...
 
 # While a CPU of the guest runs, its clock counts instructions, whatever else the host runs.
 in_icount_vm() { # CONFIG CPUS CMD...
-	local opt_icount=yes opt_sleep=on opt_accel=tcg never_idle=yes
+	local vm_more=("${vm_more[@]}" --accel tcg --icount --real-sleep --never-idle)
 	in_vm "$@"
 }
 
 in_vm_once() { # CONFIG CPUS CMD...
 	local status=0
-	opt_config=$1 opt_cpus=$2
-	shift 2
-	opt_rw=("$top/build") opt_mem=4G opt_timeout=3600
+	opt_config=$1
 	want_vm
-	vm_exec "$@" || status=$?
+	vm_exec --accel "$opt_accel" --cpus "$2" --rw "$top/build" --timeout 3600 "${vm_more[@]}" -- "${@:3}" || status=$?
 	[ $status -eq 0 ] || echo "status in the VM: $status"
 	! kernel_complained || return 1
 	return $status
@@ -199,7 +199,7 @@ in_vm_once() { # CONFIG CPUS CMD...
 # not stop at a fault of the series.
 each_patch() {
 	local obj p status swap backend failed=0
-	opt_patched=stock opt_cpus=2 opt_timeout=600
+	opt_patched=stock
 	want_vm
 	tree=$vm/linux-$opt_kernel-each
 	need_space 2500 "a second tree of the kernel's source and objects"
@@ -219,7 +219,7 @@ each_patch() {
 		# The first two have no FUTEX_SWAP yet, and the library wants it whole, with the hint.
 		swap=$tree/kernel/futex/swap.c backend=wake-wait status=0
 		! grep -sq hint "$swap" || backend=swap
-		vm_exec sh -c "SWITCHTO_BACKEND=$backend '$gcc/tests/bin/torture' --seconds=10 >&2 || exit 1
+		vm_exec --accel "$opt_accel" --timeout 600 -- sh -c "SWITCHTO_BACKEND=$backend '$gcc/tests/bin/torture' --seconds=10 >&2 || exit 1
 			'$gcc/tools/futex-swap-demo/futex-swap-demo' -i 20000" < /dev/null || status=$?
 		if kernel_complained || [ "$status" -ne "$([ -f "$swap" ] && echo 0 || echo 77)" ]; then
 			echo "FAIL $p: status $status"
@@ -394,8 +394,7 @@ selftests() { # CONFIG CPUS [OPTION...]
 
 # Two CPUs of one core: core scheduling says which threads may share it.
 core_scheduling() {
-	local text
-	qemu_more='-smp cores=1,threads=2 -cpu max,topoext=on'
+	local text vm_more=(--qemu '-smp cores=1,threads=2 -cpu max,topoext=on')
 	text=$(selftests debug 2 -t cookies_no_handoff) || { echo "$text"; return 1; }
 	echo "$text"
 	! grep -q SKIP <<< "$text"

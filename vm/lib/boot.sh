@@ -25,10 +25,9 @@ new_run() {
 }
 
 # A hook for commands that do more with a VM than run it. Called when $run exists,
-# before the VM starts. May set $qemu_more, options for QEMU. Before it ends the VM
+# before the VM starts. May add options for QEMU to $qemu_more. Before it ends the VM
 # early on purpose, it must make $run/ended.
 prepare_run() { :; }
-qemu_more=''
 
 # virtme-ng's init has udev go through all devices, and systemd-tmpfiles make what the host's packages
 # want: half the CPU time of a boot. A command needs only the ports of its standard streams. The init
@@ -53,7 +52,7 @@ END
 }
 
 # Sets $vng: the virtme-ng command line without CMD; with ports for CMD's output if
-# there is an argument. Needs $accel.
+# there is an argument. Needs $accel and what parse_option() sets.
 vng_command() { # [streams]
 	local dir args for_tcg=''
 	vng=(vng --run "$image" --force-9p --cpus "$opt_cpus" --memory "$opt_mem" --rwdir "${foreign:+$guest_run=}$run")
@@ -89,27 +88,60 @@ vng_command() { # [streams]
 		args="$args -chardev file,id=vm.err,path=$run/err -device virtserialport,bus=vm.0,chardev=vm.err,name=vm.err"
 	fi
 	[ -z "$opt_icount" ] || args="$args -icount shift=0,sleep=$opt_sleep"
-	args="$args${qemu_more:+ $qemu_more}"
+	args="$args${qemu_more:-}"
 	vng+=("--qemu-opts=$args")
 }
 
-# vm_exec CMD...: runs it in the VM, with the standard streams of the caller.
-# Returns its status. 124: the time limit; 125: the VM failed.
+# Runs CMD in a VM of $image, with the standard streams of the caller. Returns its status. 124:
+# the time limit; 125: the VM failed. The options are those of vm/run for the VM, and
+#	--qemu ARGS	more options for QEMU
+#	--never-idle	CMD never sleeps for two minutes
 #
 # Under TCG with several CPUs, one boot in fifty ended within seconds (QEMU 7.2, a
 # busy host), before the kernel had a console to say why. CMD has not begun by
 # then, so boot again, with a message.
-vm_exec() {
-	local try status
+vm_exec() { # [OPTION...] -- CMD...
+	local try status taken qemu_more='' never_idle='' vm_options=()
+	local opt_cpus='' opt_mem=4G opt_icount='' opt_sleep=off opt_accel=auto opt_timeout=0 opt_rw=() opt_append=()
+	while [ "$1" != -- ]; do
+		case $1 in
+		--qemu) qemu_more+=${2:+ $2} taken=2 ;;
+		--never-idle) never_idle=yes taken=1 ;;
+		*) parse_option "$@" ;;
+		esac
+		shift "$taken"
+	done
+	shift
+	check_options
+	choose_accel
 
 	for try in 1 2 3; do
 		status=0
 		vm_exec_once "$@" || status=$?
 		if [ $status -ne 125 ] || [ "$accel" != tcg ] || [ -e "$run/up" ] || [ $try -eq 3 ]; then
-			return $status
+			break
 		fi
 		say "booting once more ($try of 2)"
 	done
+	judge_emulator
+	return $status
+}
+
+# Runs vm_exec with its output in LOG, up to three times if the emulator is at fault. Sets $status, and
+# $complained if the kernel complained. Then the log has what it said.
+vm_judged() { # LOG [OPTION...] -- CMD...
+	local log=$1 try
+	shift
+	for try in 1 2 3; do
+		status=0 complained=''
+		vm_exec "$@" > "$log" 2>&1 < /dev/null || status=$?
+		if ! emulator_failed; then
+			! kernel_complained >> "$log" || complained=yes
+			return 0
+		fi
+		say "run $try of 3 is void"
+	done
+	die "wanted a run that the emulator does not end, found that it ended three; log: $log"
 }
 
 # If QEMU loses the timers of one CPU, the guest goes on slowly, and complains of stalls of RCU. They
@@ -127,9 +159,8 @@ ticks_were_lost() { # HOW OFTEN, AT LEAST
 # both wait for good. A guest that only sleeps takes CPU time each second, and QEMU alone next to
 # none: 0.1 s in a minute is the limit. If it lost those of one CPU, whatever sleeps there does so for
 # good, and the guest takes as much as any that only sleeps: 0.4 s in a minute, seen once. So with
-# $never_idle, what runs there never sleeps for two minutes, and takes a second. $stall: the time that
+# --never-idle, what runs there never sleeps for two minutes, and takes a second. $stall: the time that
 # it had taken (in ticks of 10 ms), and when that was.
-never_idle=''
 emulator_stalled() {
 	local pid now least=10 within=60
 	[ -z "$never_idle" ] || { least=100 within=120; }
@@ -165,7 +196,7 @@ show_checkout() {
 vm_exec_once() {
 	local stall=''
 	starved=''
-	local start=$SECONDS limit_boot=${VM_BOOT_LIMIT:-600} status why='' copiers v
+	local start=$SECONDS limit_boot=${VM_BOOT_LIMIT:-600} status why='' copiers v qemu_more=$qemu_more
 
 	new_run
 	prepare_run
@@ -188,7 +219,7 @@ vm_exec_once() {
 				exit 126
 			}
 		END
-		env -0 | while IFS= read -r -d '' v; do
+		{ export_context; env -0; } | while IFS= read -r -d '' v; do
 			case $v in
 			SWITCHTO_* | PATH=* | TERM=* | LANG=*) echo "export ${v%%=*}=$(quote "${v#*=}")" ;;
 			esac
@@ -260,6 +291,7 @@ vm_exec_once() {
 # Sets $accel: what --accel says, or for auto what works here. That /dev/kvm
 # opens is not enough: nested hosts offer one that can't run an ordinary kernel.
 # So a kernel is booted, and the answer kept until the host is rebooted.
+auto_accel=''
 choose_accel() {
 	local answer id
 
@@ -271,6 +303,8 @@ choose_accel() {
 	fi
 	[ "$accel" = auto ] || return 0
 	[ -z "$foreign" ] || { accel=tcg; return; }
+	[ -z "$auto_accel" ] || { accel=$auto_accel; return; }
+	auto_accel=tcg
 	if [ ! -r /dev/kvm ] || [ ! -w /dev/kvm ]; then
 		accel=tcg
 		say "accelerator: TCG (no /dev/kvm that can be opened)"
@@ -281,12 +315,12 @@ choose_accel() {
 	if [ "$(head -n 1 "$answer" 2> /dev/null)" != "$id" ]; then
 		accel=tcg
 		# shellcheck disable=SC2030,SC2031
-		if (accel=kvm opt_timeout=60 opt_icount='' opt_cpus=1 opt_rw=() VM_BOOT_LIMIT=45; vm_exec true) > /dev/null 2>&1 < /dev/null; then
+		if (VM_BOOT_LIMIT=45; vm_exec --accel kvm --timeout 60 --cpus 1 -- true) > /dev/null 2>&1 < /dev/null; then
 			accel=kvm
 		fi
 		printf '%s\n%s\n' "$id" "$accel" > "$answer"
 	fi
-	accel=$(tail -n 1 "$answer")
+	accel=$(tail -n 1 "$answer") auto_accel=$accel
 	if [ "$accel" = kvm ]; then
 		say "accelerator: KVM"
 	else
@@ -294,28 +328,33 @@ choose_accel() {
 	fi
 }
 
-# The whole way to a VM: what the options ask for is built and $accel known.
+# The whole way to a VM: what the options ask for is built.
 want_vm() {
 	want_kernel
 	want_root
 	lock
 	want_virtme
 	unlock
-	choose_accel
 }
 
 # The kernel patches its code by means of an int3. TCG with several CPUs (QEMU 7.2)
 # may execute that int3 after it is gone from memory: an oops in any patched code,
 # as in enqueue_entity() when the first cpu.max sets a static key. The kernel is not
 # at fault; such a run is repeated, with a message.
-emulator_failed() {
-	[ ! -e "$run/stalled" ] || return 0
-	if ticks_were_lost 1; then
-		say "the emulator lost the timers of a CPU: $run/kernel.log"
-		return
+judge_emulator() {
+	if [ -e "$run/stalled" ]; then
+		: > "$run/void"
+	elif ticks_were_lost 1; then
+		echo "the emulator lost the timers of a CPU: $run/kernel.log" > "$run/void"
+	elif [ "$opt_cpus" -gt 1 ] && [ "$accel" = tcg ] && grep -qs 'Oops: int3' "$run/kernel.log"; then
+		echo "the emulator executed a stale int3: $run/kernel.log" > "$run/void"
 	fi
-	[ "$opt_cpus" -gt 1 ] && [ "$accel" = tcg ] && grep -q 'Oops: int3' "$run/kernel.log" || return
-	say "the emulator executed a stale int3: $run/kernel.log"
+}
+
+# Was the emulator at fault in the last vm_exec?
+emulator_failed() {
+	[ -e "$run/void" ] || return
+	[ ! -s "$run/void" ] || say "$(cat "$run/void")"
 }
 
 # Complaints in the kernel's log are part of every test's result. Exceptions: data
@@ -332,7 +371,7 @@ kernel_complained() {
 	return 1
 }
 
-# For the benchmarks, which write down where they ran.
+# For the benchmarks, which write down where they run.
 export_context() {
 	SWITCHTO_ACCEL=$accel
 	SWITCHTO_UNIT=ns

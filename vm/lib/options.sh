@@ -6,6 +6,7 @@
 
 opt_kernel=6.12 opt_patched=patched opt_config=bench opt_arch=$host_arch opt_cpus='' opt_mem=4G
 opt_icount='' opt_sleep=off opt_accel=auto opt_timeout=0 opt_rw=() opt_append=()
+vm_options=() # those of the VM, as words for vm_exec
 
 options_help='  --kernel VERSION     kernel version, one of kernel/patches/ (6.12)
   --stock              without the patches
@@ -29,14 +30,19 @@ vm_options_help='  --cpus N             virtual CPUs (2; with --icount 1)
 parse_option() {
 	taken=2
 	case $1 in
-	--stock) opt_patched=stock taken=1; return ;;
-	--icount) opt_icount=yes taken=1; return ;;
-	--real-sleep) opt_sleep=on taken=1; return ;;
+	--stock | --icount | --real-sleep) taken=1 ;;
 	--kernel | --config | --arch | --cpus | --mem | --accel | --timeout | --rw | --append) ;;
 	*) taken=0; return ;;
 	esac
-	[ $# -ge 2 ] || usage_error "$1: wanted a value, found the end of the line"
+	[ $# -ge $taken ] || usage_error "$1: wanted a value, found the end of the line"
 	case $1 in
+	--stock | --kernel | --config | --arch) ;;
+	*) vm_options+=("${@:1:taken}") ;;
+	esac
+	case $1 in
+	--stock) opt_patched=stock ;;
+	--icount) opt_icount=yes ;;
+	--real-sleep) opt_sleep=on ;;
 	--kernel) opt_kernel=$2 ;;
 	--config) opt_config=$2 ;;
 	--arch) opt_arch=$2 ;;
