@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2034
 # SPDX-License-Identifier: MIT
 # CPython for vm/adopt, which sources this file.
-title='CPython 3.11.2'
+release=python${PYTHON:-3.11}
+title="CPython $(sed -n "s/^deb $release \([^-]*\)-.*/\1/p" "$(dirname "${BASH_SOURCE[0]}")/source")"
 packages='autoconf gcc make pkg-config libffi-dev libssl-dev zlib1g-dev'
 variants='unpatched patched'
 

@@ -148,9 +148,10 @@ echo 'fake 1 ' > "$copy/build/adopt/fake/fetched/.id"
 printf '%s\n' '--- a/file' '+++ b/file' '@@ -1 +1 @@' -old +new > "$copy/adopters/fake/switchto.patch"
 cat > "$copy/adopters/fake/build.sh" << 'END'
 title='Fake 1'
-packages='' variants=unpatched release=fake
+packages='' variants=unpatched release=${RELEASE:-fake}
 build() { echo 'error: fake.h: not found'; return 1; }
 END
+expect 1 'adopters/fake/source: wanted a line with newest, found none' env RELEASE=newest "$copy/vm/adopt" fake
 echo newer > "$copy/build/adopt/fake/fetched/source/file"
 expect 1 'switchto.patch: failed .*does not apply.*refresh it; log: ' "$copy/vm/adopt" fake
 echo old > "$copy/build/adopt/fake/fetched/source/file"
