@@ -257,11 +257,18 @@ static void pthread_exit_in_it(void *arg)
 	pthread_exit(NULL);
 }
 
+static void cancel_itself(void *arg)
+{
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	pthread_cancel(pthread_self());
+}
+
 TEST(thread_that_ends)
 {
-	void (*fn)(void *) = pthread_exit_in_it;
+	void (*ends[])(void *) = { pthread_exit_in_it, cancel_itself };
 
-	assert_int_equal(run_aborting_child(run_child_task, &fn), 128 + SIGABRT);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(run_aborting_child(run_child_task, &ends[i]), 128 + SIGABRT);
 }
 
 static void round_up(void *arg)

@@ -8,8 +8,10 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 unsigned int switchto_generation, switchto_generation_offset;
@@ -142,7 +144,14 @@ void switchto_broken(const char *what)
 
 void switchto_misused(const char *what)
 {
+	const struct iovec parts[] = {
+		{ "libswitchto-sched: ", sizeof("libswitchto-sched: ") - 1 },
+		{ (void *)what, strlen(what) },
+		{ "\n", 1 },
+	};
+
 	switchto_no_cancellation();
-	fprintf(stderr, "libswitchto-sched: %s\n", what);
+	/* In a thread that an asynchronous cancellation ends, the C library's calls may wait for ever. */
+	SURE_CALL(writev, STDERR_FILENO, parts, sizeof(parts) / sizeof(parts[0]));
 	abort();
 }
