@@ -16,7 +16,10 @@
 
 /* --- a loop in a task --- */
 
-/* As poll(2), for a context with at most half of SWITCHTO_SELECT_MAX descriptors. GPollFD is a struct pollfd. */
+/*
+ * As poll(2), for input and output: a source that waits for neither is looked at when another one has
+ * something. For SWITCHTO_SELECT_MAX of both at most. GPollFD is a struct pollfd.
+ */
 static gint poll_in_task(GPollFD *fds, guint count, gint ms)
 {
 	const struct timespec deadline = ms_from_now(ms);

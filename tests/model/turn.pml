@@ -40,10 +40,11 @@ byte same;
 #endif
 #ifdef EDGE
 bit sticky = 1;
-bit edge = 1;
+bit edge = 1, kernel_edge = 1;
 #else
 bit sticky;
-bit edge;
+bit edge, kernel_edge; /* mark->edge, and what the kernel was told last */
+bit edging; /* set_edge(), with the mark's lock */
 #endif
 
 /* direction->first, the oldest first */
@@ -261,6 +262,25 @@ call:
 	fi;
 
 read_it:
+#ifndef EDGE
+	/* switchto_mark_calm(), after any number of short reads */
+	if
+	:: atomic {
+		is_short && was_sticky && edge && !edging ->
+		edging = 1;
+		edge = 0
+	   };
+	   atomic {
+		kernel_edge = 0;
+		event = 0
+	   };
+	   atomic {
+		edging = 0;
+		was_sticky = 0
+	   }
+	:: true
+	fi;
+#endif
 	atomic {
 #ifndef EDGE
 		if
@@ -344,10 +364,10 @@ active proctype Poller()
 end_poll:
 	do
 	:: atomic {
-		(edge -> event : data) ->
-		event = 0;
-		is_sticky = edge
+		(kernel_edge -> event : data) ->
+		event = 0
 	   };
+	   is_sticky = edge;
 	   /* mark_event() */
 	   atomic {
 		if
@@ -374,9 +394,20 @@ task_wake:
 	   };
 #ifndef EDGE
 make_edge:
-	   edge = 1;
-	   /* renew() */
-	   event = data != 0
+	   if
+	   :: atomic {
+		!edging && !edge ->
+		edging = 1;
+		edge = 1
+	      };
+	      /* renew() */
+	      atomic {
+		kernel_edge = 1;
+		event = data != 0;
+		edging = 0
+	      }
+	   :: !edging && edge
+	   fi
 #endif
 	od
 }

@@ -8,7 +8,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -119,6 +118,8 @@ static void serve_in_order(void *arg)
 		// NOLINTNEXTLINE(performance-no-int-to-ptr)
 		spawn(NULL, read_in_turn, (void *)i);
 		until_waiting((unsigned int)i + 1);
+		/* The order in which they wait is what counts. */
+		nap(NSEC_PER_SEC / 10);
 		if (i != 2)
 			continue;
 		CHECK_ERR(&verdict, switchto_read(ends[0], &byte, 1, &bad), EINVAL);
@@ -1459,4 +1460,67 @@ TEST_IN_TASK(unread_for_a_while)
 	read_often();
 	CHECK(&verdict, is_edge(ends[0]));
 	close_ends();
+}
+
+static struct switchto_sched *other;
+
+static void *run_other(void *arg)
+{
+	CHECK_EQ(&verdict, switchto_sched_run(other), 0);
+	return arg;
+}
+
+static void read_until_closed(void *arg)
+{
+	char byte;
+
+	atomic_fetch_add(&waiting, 1);
+	CHECK_EQ(&verdict, switchto_read(ends[0], &byte, 1, NULL), 0);
+}
+
+static void *drain_slowly(void *size)
+{
+	char buffer[4096];
+	ssize_t n;
+
+	for (size_t left = *(size_t *)size; left; left -= (size_t)n) {
+		n = read(ends[1], buffer, sizeof(buffer));
+		CHECK(&verdict, n > 0);
+		if (n <= 0)
+			break;
+	}
+	return size;
+}
+
+static void write_beside_reader(void *size)
+{
+	struct timespec time = late();
+	char *bytes = calloc(1, *(size_t *)size);
+
+	until_waiting(1);
+	CHECK_EQ(&verdict, switchto_write(ends[0], bytes, *(size_t *)size, &time),
+		 (ssize_t) * (size_t *)size);
+	free(bytes);
+}
+
+/* One scheduler's slot polls it, and not for what the other one's task waits for. */
+TEST(writer_beside_a_reader_elsewhere)
+{
+	size_t size = 1000000;
+	pthread_t runner, drainer;
+
+	atomic_store(&waiting, 0);
+	new_pair();
+	other = new_sched(NULL);
+	spawn(other, read_until_closed, NULL);
+	assert_int_equal(pthread_create(&runner, NULL, run_other, NULL), 0);
+	assert_int_equal(pthread_create(&drainer, NULL, drain_slowly, &size), 0);
+	run_task_in_time(write_beside_reader, &size);
+	assert_int_equal(pthread_join(drainer, NULL), 0);
+	assert_int_equal(shutdown(ends[1], SHUT_WR), 0);
+	assert_int_equal(pthread_join(runner, NULL), 0);
+	assert_int_equal(switchto_sched_destroy(other), 0);
+	verdict_assert(&verdict);
+	close(ends[0]);
+	close(ends[1]);
 }

@@ -33,7 +33,7 @@ TEST(many_before_the_run)
 
 	for (int i = 0; i < WAITING; i++)
 		spawn(sched, run_once, NULL);
-	assert_int_equal(threads(), before);
+	assert_true(threads() <= before);
 	assert_true(mallinfo2().uordblks - memory <= (size_t)WAITING * 400);
 	run_tasks(sched);
 	assert_int_equal(atomic_load(&runs), WAITING);

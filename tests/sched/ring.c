@@ -243,9 +243,20 @@ static int choose_under_filter(void *arg)
 	return 0;
 }
 
+/* The same, where the call ends the thread. */
+static int choose_without_answer(void *arg)
+{
+	const char *engine;
+
+	filter_call(SYS_io_uring_setup, SECCOMP_RET_KILL_THREAD);
+	engine = choose(NULL);
+	return !engine || strcmp(engine, "epoll") != 0 || fcntl(0, F_GETFD) == -1;
+}
+
 TEST(forbidden)
 {
 	assert_int_equal(run_child(choose_under_filter, NULL), 0);
+	assert_int_equal(run_child(choose_without_answer, NULL), 0);
 }
 
 /* When a ring ends, the kernel interrupts whoever has made it, at some time. */

@@ -107,8 +107,9 @@ vm_exec() { # [OPTION...] -- CMD...
 		case $1 in
 		--qemu) qemu_more+=${2:+ $2} taken=2 ;;
 		--never-idle) never_idle=yes taken=1 ;;
-		*) parse_option "$@" ;;
+		*) taken=0 && parse_option "$@" ;;
 		esac
+		[ "$taken" -gt 0 ] || die "vm_exec: wanted an option or --, found '$1'"
 		shift "$taken"
 	done
 	shift

@@ -1015,8 +1015,8 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * - With SO_PASSPIDFD or SO_INQ, a receive from a stream of UNIX may end after a part, also with
  *   MSG_WAITALL.
  * - switchto_sendmmsg() of datagrams may return fewer than it was given, also without an error.
- * - With RLIMIT_NOFILE at 0, poll(2) fails with EINVAL, and so do calls that need it to wait: connects,
- *   polls, splices. A select of a descriptor finds POLLNVAL.
+ * - With RLIMIT_NOFILE at 0, poll(2) fails with EINVAL, and so do calls that wait by means of it:
+ *   connects, polls, splices. For a descriptor, switchto_select() finds POLLNVAL.
  * - switchto_write() to a SOCK_SEQPACKET socket sets no MSG_EOR. switchto_send() sets it if told to.
  * - A write by io_uring beyond RLIMIT_FSIZE fails with EFBIG, but there is no SIGXFSZ.
  *

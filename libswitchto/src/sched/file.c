@@ -45,7 +45,7 @@ static ssize_t at_offset(const struct request *r)
 	/* To a ring, this is the file's own position. */
 	if (r->c < 0)
 		return end_call(me, -EINVAL);
-	/* A negative size or count, or none: only the system call says what is wrong with that. */
+	/* Of a size or count of 0 or less, only the system call says what is wrong with it. */
 	if (r->b <= 0)
 		return end_call(me, make_call(r));
 	result = switchto_request_perform(me, r);

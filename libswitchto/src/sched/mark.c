@@ -218,8 +218,8 @@ static void set_edge(struct mark *mark, bool edge)
 	if (atomic_load(&mark->edge) == edge)
 		return;
 	/*
-	 * Before: what is reported from now on is STICKY. Or it is not, and what is there is reported
-	 * again after this.
+	 * Before the change in the kernel: what is reported from now on is STICKY, or not. The kernel
+	 * reports again what is there.
 	 */
 	atomic_store(&mark->edge, edge);
 	window();
@@ -279,7 +279,8 @@ void switchto_mark_in_vain(struct mark *mark)
 		return;
 	pthread_mutex_lock(&mark->lock);
 	if (mark->slot && !atomic_load(&mark->edge)) {
-		atomic_store(&mark->calm, 0);
+		/* A word may be STICKY from before it was level-triggered again: that is no reason for good. */
+		atomic_store(&mark->calm, atomic_load(&mark->in_vain) <= IN_VAIN);
 		set_edge(mark, true);
 	} else if (mark->slot) {
 		count_stray(mark->slot);
@@ -290,6 +291,7 @@ void switchto_mark_in_vain(struct mark *mark)
 /* With the lock: has @mark polled for output, too. 0 or an error number, as renew(). */
 static int add_output(struct mark *mark)
 {
+	const unsigned char calm = atomic_load(&mark->calm);
 	const bool edge = atomic_load(&mark->edge);
 	int error;
 
@@ -302,6 +304,7 @@ static int add_output(struct mark *mark)
 		/* A task that waits by now finds it so, and tries again. */
 		set_word(&mark->out, UNARMED, NOBODY);
 		atomic_store(&mark->edge, edge);
+		atomic_store(&mark->calm, calm);
 	}
 	return error;
 }

@@ -16,10 +16,10 @@
  * Input of streams is polled level-triggered: a slot that polls finds the descriptor again as long as
  * it has something. So after a read that returned less than it asked for the mark is NOT_READY,
  * whatever ended that read. If nobody reads, it would be found again and again. So a mark that was
- * reported REPORTS times goes over to edge-triggered, until so many reads as CALM have come, and one
- * that is polled for output does for its lifetime. Then a short read says nothing, which STICKY in the
- * word says, and a task reads until EAGAIN. So it is from the start for all but streams: of these, a
- * short read mostly leaves more.
+ * reported REPORTS times is edge-triggered until CALM short reads have come. One that is polled for
+ * output, or was ready in vain IN_VAIN times, is edge-triggered for its lifetime. Then a short read says
+ * nothing, which STICKY in the word says, and a task reads until EAGAIN. So it is from the start for all
+ * but streams: of these, a short read mostly leaves more.
  *
  * Events change a word while a task makes its system call. So a task that has emptied the descriptor
  * sets NOT_READY only if the word is what it was before the call. What is edge-triggered has an event
@@ -38,7 +38,8 @@ enum {
 	STICKY = 2,
 	EVENT = 4,
 	REPORTS = 8,
-	CALM = 64
+	CALM = 64,
+	IN_VAIN = 64
 };
 /* Of a word that is READY: the polls, and below the rest. */
 enum { POLL = 0x10000 };
@@ -107,7 +108,10 @@ struct mark {
 	_Atomic uint64_t closed; /* closes_now() when the number was last closed */
 	atomic_uchar in_vain;	 /* how often it was ready, and the call said EAGAIN */
 	atomic_bool edge;
-	/* If it is edge-triggered for a while: how many short reads there were. 0: it is for its lifetime. */
+	/*
+	 * If it is edge-triggered for a while: how many short reads there were. 0: level-triggered, or
+	 * edge-triggered for its lifetime.
+	 */
 	atomic_uchar calm;
 	atomic_bool socket, terminal;
 	atomic_uchar waits_first; /* NEVER_FIRST and so on */
@@ -173,7 +177,7 @@ static inline bool closed_since(int fd, uint64_t closes)
 int switchto_mark_add(struct slot *slot, int fd, bool output);
 /* Edge-triggered, for its lifetime. */
 void switchto_mark_edge(struct mark *mark);
-/* It was ready, and often, or STICKY, and there was nothing. */
+/* A call found nothing, and the word was STICKY, or ready IN_VAIN times. */
 void switchto_mark_in_vain(struct mark *mark);
 /* A read of what is STICKY was short. True: there is an event from now on if there is more. */
 bool switchto_mark_calm(struct mark *mark);

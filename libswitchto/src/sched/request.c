@@ -195,8 +195,11 @@ static long wait_in_mark(struct performance *p)
 	p->mark = mark_of((unsigned int)r->fd);
 	if (error == EPERM && r->how & PLAIN)
 		return NOT_POLLED;
-	/* A file: the call may say that this is no socket. */
-	p->tries = error == EPERM;
+	/*
+	 * A file: the call may say that this is no socket. Or the slot of another scheduler polls the
+	 * descriptor, but perhaps not for this.
+	 */
+	p->tries = error == EPERM || error == EBUSY;
 	return error == EBUSY || error == EPERM ? switchto_request_nap(&p->naps, r->deadline) :
 						  -error;
 }
@@ -352,7 +355,7 @@ static inline enum step call(struct performance *p)
 	if (result == -EINTR)
 		return LOOKS;
 	if ((result >= 0 || result == -EAGAIN) && r->how & EMPTIES && p->mark)
-		may_wait_next_time(p->mark, !result && r->b > 0);
+		may_wait_next_time(p->mark, !result && r->b > 0 && !atomic_load(&p->mark->socket));
 	if (result == -EAGAIN)
 		return NOTHING;
 	if (unlikely(p->cleared))

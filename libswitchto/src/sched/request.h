@@ -70,9 +70,6 @@ struct progress {
 
 static const struct progress no_progress = { .result = -EINTR };
 
-/* After so many times in vain, a descriptor is polled edge-triggered. */
-enum { IN_VAIN = 64 };
-
 /* @mark was ready, as @word says, but not for what is asked for. */
 static inline void ready_in_vain(struct mark *mark, uintptr_t word)
 {

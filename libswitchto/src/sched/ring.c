@@ -48,7 +48,7 @@ static void *start_ring(void *arg)
 /*
  * When a ring has ended, the kernel interrupts each thread that has made or entered it, without a signal,
  * and at some time: then a wait in a system call fails with EINTR (io_ring_exit_work(), 5.15 to 7.3). So a
- * thread of its own makes it, and has ended by then, as have the workers.
+ * thread of its own makes it. That thread has ended before the ring does, and so have the workers.
  */
 static int start_in_thread(struct start *start)
 {
@@ -69,7 +69,8 @@ static int start_in_thread(struct start *start)
 int switchto_ring_begin(struct slot *slot)
 {
 	struct io_uring *ring = malloc(sizeof(*ring));
-	struct start start = { .ring = ring };
+	/* A sandbox may end the thread instead of an answer. */
+	struct start start = { .ring = ring, .error = EPERM };
 	int error;
 
 	if (!ring)
