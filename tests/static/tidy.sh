@@ -85,6 +85,8 @@ tidy() { # FILE
 		esac
 		;;
 	esac
+	# shellcheck disable=SC2207
+	[ "$1" != examples/sched/glib.c ] || options+=($(pkg-config --cflags glib-2.0 | sed 's/-I/-isystem/g'))
 	clang-tidy --quiet ${checks:+"--checks=${checks#,}"} "$1" -- "${options[@]}" > "$work/${1//\//_}" 2>&1 || {
 		cat "$work/${1//\//_}"
 		return 1

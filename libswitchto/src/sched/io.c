@@ -870,12 +870,13 @@ static bool is_whole(const struct mmsghdr *message)
 	return message->msg_len >= length_of(message->msg_hdr.msg_iov, message->msg_hdr.msg_iovlen);
 }
 
-/* Sends the rest of @message, of a stream. False: it can't. */
-static bool send_whole(struct worker *me, int fd, struct mmsghdr *message, int flags,
-		       const struct timespec *deadline, uint64_t closes)
+/* The last message that the kernel took: of a stream, it may have gone in part. False: the rest can't go. */
+static inline bool is_sent(struct worker *me, int fd, struct mmsghdr *message, int flags,
+			   const struct timespec *deadline, uint64_t closes)
 {
-	message->msg_len = (unsigned int)whole(me, fd, &message->msg_hdr, message->msg_len, flags,
-					       deadline, closes);
+	if (unlikely(!is_whole(message)))
+		message->msg_len = (unsigned int)whole(me, fd, &message->msg_hdr, message->msg_len,
+						       flags, deadline, closes);
 	return is_whole(message);
 }
 
@@ -899,12 +900,9 @@ int switchto_sendmmsg(int fd, struct mmsghdr *messages, unsigned int count, int 
 			done += (unsigned int)result;
 			if (flags & MSG_DONTWAIT || (done < count && has_failed(fd, result)))
 				break;
-			/* Of a stream, the last message may have gone in part. */
 			next += result;
-			if (result && unlikely(!is_whole(&next[-1])) &&
-			    !send_whole(me, fd, &next[-1], flags, deadline, closes))
-				break;
-			if (likely(done == count))
+			if ((result && !is_sent(me, fd, &next[-1], flags, deadline, closes)) ||
+			    likely(done == count))
 				break;
 		} else if (!is_to_wait(result) || flags & MSG_DONTWAIT) {
 			break;
