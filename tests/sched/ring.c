@@ -256,7 +256,12 @@ static int choose_without_answer(void *arg)
 TEST(forbidden)
 {
 	assert_int_equal(run_child(choose_under_filter, NULL), 0);
+	/* Sanitizers would wait for the thread. */
+#if !defined(UNDER_TSAN) && !defined(UNDER_ASAN)
 	assert_int_equal(run_child(choose_without_answer, NULL), 0);
+#else
+	(void)choose_without_answer;
+#endif
 }
 
 /* When a ring ends, the kernel interrupts whoever has made it, at some time. */
