@@ -237,7 +237,7 @@ void switchto_mark_unawaited(struct slot *slot, struct mark *mark, uintptr_t wor
 	pthread_mutex_lock(&mark->lock);
 	stray = mark->slot != slot;
 	if (!stray && word != UNKNOWN && !atomic_load(&mark->edge)) {
-		atomic_store(&mark->calm, !atomic_load(&some_strays));
+		atomic_store(&mark->calm, 1);
 		set_edge(mark, true);
 	}
 	pthread_mutex_unlock(&mark->lock);
