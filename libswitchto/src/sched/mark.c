@@ -279,12 +279,8 @@ void switchto_mark_in_vain(struct mark *mark)
 		return;
 	pthread_mutex_lock(&mark->lock);
 	if (mark->slot && !atomic_load(&mark->edge)) {
-		/*
-		 * A word may be STICKY from before it was level-triggered again: that is no reason for
-		 * good, unless it may have been a stray.
-		 */
-		atomic_store(&mark->calm,
-			     !atomic_load(&some_strays) && atomic_load(&mark->in_vain) <= IN_VAIN);
+		/* STICKY may be from before it was level-triggered again: that is no reason for good. */
+		atomic_store(&mark->calm, atomic_load(&mark->in_vain) <= IN_VAIN);
 		set_edge(mark, true);
 	} else if (mark->slot) {
 		count_stray(mark->slot);
