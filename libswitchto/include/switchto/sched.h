@@ -1020,7 +1020,8 @@ int switchto_select(struct switchto_case *cases, size_t count, const struct time
  * - switchto_write() to a SOCK_SEQPACKET socket sets no MSG_EOR. switchto_send() sets it if told to.
  * - A write by io_uring beyond RLIMIT_FSIZE fails with EFBIG, but there is no SIGXFSZ.
  *
- * A descriptor may be used by tasks of several schedulers, also at once. Any thread may close it with
+ * A descriptor may be used by tasks of several schedulers, also at once. While a task of one waits for
+ * it, a call of another one that has to wait may look at it every 13 ms only. Any thread may close it with
  * switchto_close(), which ends all waits for it with EBADF. No call that has waited, or is between two
  * parts, goes on with the next descriptor of that number. A library that closes a descriptor itself
  * does not know of tasks: call switchto_forget() before. If nobody does, calls find out what became of

@@ -47,7 +47,7 @@ static void *start_ring(void *arg)
 
 /*
  * When a ring has ended, the kernel interrupts each thread that has made or entered it, without a signal,
- * and at some time: then a wait in a system call fails with EINTR (io_ring_exit_work(), 5.15 to 7.3). So a
+ * and at some time: then a wait in a system call fails with EINTR (io_ring_exit_work(), 6.12 and 7.3). So a
  * thread of its own makes it. That thread has ended before the ring does, and so have the workers.
  */
 static int start_in_thread(struct start *start)
